@@ -23,9 +23,9 @@ _OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 def open_cells(url: str | Url, *, timeout: Duration = "10 s", program: str | None = None) -> Connection:
     """Connect to the cells at a URL.
 
-    `memory:name`; `file:///abs`, `file:rel` or a plain path; `s3://bucket/prefix` and likewise `gs:` and
-    `az:`; `etcd://host:port,host:port/prefix`. `timeout` is for this call, and the default for all
-    commands. `program` is what changes are signed with, beside user and host; by default the script's name.
+    `memory:name`; `file:///abs`, `file:rel` or a plain path; `s3://bucket/prefix`, also with `gs:` and `az:`;
+    `etcd://host:port,host:port/prefix`. `timeout` applies to this call and is the default of all commands. `program` is
+    recorded as the author of changes, with user and host; by default the script's name.
     """
     return Connection(_backend(Url(url)), timeout, program)
 

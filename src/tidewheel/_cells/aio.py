@@ -1,6 +1,6 @@
-"""Cells for coroutines: the same cells, the same core.
+"""Cells for coroutines: the same cells with an async interface.
 
-Reading stays a plain call, since it is local. Commands run in a worker thread; waits need none.
+Reading stays a plain call, because it is local. Commands run in a worker thread; waits need no thread.
 
     async with aio.open("etcd://127.0.0.1:2379/app") as connection:
         threshold = await connection.writer("threshold", float)
@@ -33,7 +33,7 @@ async def _in_thread(call: Callable[..., R], *args: Any, **kwargs: Any) -> R:
 
 
 class AsyncWhen(Generic[T]):
-    """Waits in coroutines; each as in `When`."""
+    """Waits in coroutines; see `When`."""
 
     __slots__ = ("_cell",)
 
@@ -45,11 +45,11 @@ class AsyncWhen(Generic[T]):
         await self._cell._wait_async(when.online(self._cell), timeout, "was not online")
 
     async def offline(self, timeout: Duration | None = None) -> None:
-        """Wait until the backend does not answer."""
+        """Wait until the backend stops answering."""
         await self._cell._wait_async(when.offline(self._cell), timeout, "was not offline")
 
     async def reaches(self, version: Version, timeout: Duration | None = None) -> Snapshot[T]:
-        """Wait until the cell is at this version or a later one; at once if it is there."""
+        """Wait until the cell is at this version or a later one."""
         return await self._cell._wait_async(
             when.reached(self._cell, version), timeout, f"did not reach version {version}"
         )
@@ -63,7 +63,7 @@ class AsyncWhen(Generic[T]):
 
 
 class AsyncCell(Generic[T]):
-    """What readers and writers both can."""
+    """The common part of readers and writers."""
 
     def __init__(self, cell: Cell[T]) -> None:
         self.read = self.get = cell.read
@@ -76,7 +76,7 @@ class AsyncCell(Generic[T]):
 
     @property
     def is_online(self) -> bool:
-        """Whether the backend answers, as far as is known here."""
+        """Whether the backend answers, as far as this process knows."""
         return self._cell.is_online
 
     @property
@@ -85,11 +85,11 @@ class AsyncCell(Generic[T]):
         return AsyncWhen(self._cell)
 
     async def refresh(self, timeout: Duration | None = None) -> Snapshot[T]:
-        """Ask the backend, and return what stands."""
+        """Read the cell from the backend and return it."""
         return await _in_thread(self._cell.refresh, timeout)
 
     async def watch(self, since: Version | None = None) -> AsyncIterator[Snapshot[T]]:
-        """Give what stands, then every change; as `Cell.watch`."""
+        """Yield the current value, then every change; see `Cell.watch`."""
         seen = -1 if since is None else since
         while True:
             try:
@@ -100,7 +100,7 @@ class AsyncCell(Generic[T]):
             yield snapshot
 
     def require_ticket(self, validator: Validator) -> Self:
-        """Show only values whose writer had a valid ticket; as `Cell.require_ticket`."""
+        """Show only values whose writer had a valid ticket; see `Cell.require_ticket`."""
         self._cell.require_ticket(validator)
         return self
 
@@ -119,49 +119,49 @@ class AsyncCell(Generic[T]):
 
 
 class AsyncCellReader(AsyncCell[T]):
-    """Follows a cell; has no way to change it."""
+    """A reader of a cell, which cannot change it."""
 
 
 class AsyncCellWriter(AsyncCell[T]):
-    """Follows a cell and changes it. A cancelled command may have been committed all the same."""
+    """A reader and writer of a cell. A cancelled command may have been committed anyway."""
 
     def __init__(self, cell: CellWriter[T]) -> None:
         super().__init__(cell)
         self._writer = cell
 
     def present(self, ticket: Ticket | str | None) -> Self:
-        """Send this ticket along with every command from now on."""
+        """Send this ticket with every command from now on."""
         self._writer.present(ticket)
         return self
 
     async def write(self, value: T, *, timeout: Duration | None = None) -> Version:
-        """Replace the value; return the version at which this was committed."""
+        """Replace the value; return the version of that commit."""
         return await _in_thread(self._writer.write, value, timeout=timeout)
 
     set = write
 
     async def clear(self, *, timeout: Duration | None = None) -> Version:
-        """Empty the cell; return the version at which this was committed."""
+        """Empty the cell; return the version of that commit."""
         return await _in_thread(self._writer.clear, timeout=timeout)
 
     async def forget(self, *, timeout: Duration | None = None) -> Version:
-        """Empty the cell and let go of its declared type."""
+        """Empty the cell and remove its declared type."""
         return await _in_thread(self._writer.forget, timeout=timeout)
 
     async def compare_exchange(
         self, current: T | None, new: T | None, *, timeout: Duration | None = None
     ) -> Exchange[T]:
-        """Put `new` there if the cell holds `current`; None means empty."""
+        """Write `new` if the cell holds `current`; None means empty."""
         return await _in_thread(self._writer.compare_exchange, current, new, timeout=timeout)
 
     async def compare_exchange_at(
         self, version: Version, new: T | None, *, timeout: Duration | None = None
     ) -> Exchange[T]:
-        """Put `new` there if the cell is still at `version`; 0 means never written."""
+        """Write `new` if the cell is still at `version`; 0 means never written."""
         return await _in_thread(self._writer.compare_exchange_at, version, new, timeout=timeout)
 
     async def update(self, change: Callable[[T | None], T | None], *, timeout: Duration | None = None) -> Snapshot[T]:
-        """Replace the value by what `change` makes of it, in a worker thread."""
+        """Replace the value by the result of `change`, called in a worker thread."""
         return await _in_thread(self._writer.update, change, timeout=timeout)
 
 
@@ -176,7 +176,7 @@ class AsyncConnection:
 
     @property
     def sync(self) -> Connection:
-        """The connection underneath, for what has no face of its own here."""
+        """The synchronous connection, for operations without an async version."""
         if self._connection is None:
             raise Closed(f"the connection to {self._url} is not open; use it in an `async with` block")
         return self._connection
@@ -190,7 +190,7 @@ class AsyncConnection:
         type_name: str | None = None,
         validator: Validator | None = None,
     ) -> AsyncCellReader[T]:
-        """Follow a cell; as `Connection.reader`."""
+        """Follow a cell; see `Connection.reader`."""
         cell: CellReader[T] = await _in_thread(
             self.sync.reader, name, declared, namespace=namespace, type_name=type_name, validator=validator
         )
@@ -205,7 +205,7 @@ class AsyncConnection:
         type_name: str | None = None,
         validator: Validator | None = None,
     ) -> AsyncCellWriter[T]:
-        """Follow and change a cell; as `Connection.writer`."""
+        """Follow and change a cell; see `Connection.writer`."""
         cell: CellWriter[T] = await _in_thread(
             self.sync.writer, name, declared, namespace=namespace, type_name=type_name, validator=validator
         )
@@ -224,5 +224,5 @@ class AsyncConnection:
 
 
 def open(url: str, *, timeout: Duration = "10 s", program: str | None = None) -> AsyncConnection:
-    """Connect to the cells at a URL when the `async with` block is entered; as `cells.open`."""
+    """Connect to the cells at a URL when the `async with` block is entered; see `cells.open`."""
     return AsyncConnection(url, timeout, program)

@@ -1,4 +1,4 @@
-"""Who changed a cell: a note for people. Nothing is decided by it, and it proves nothing; tickets do."""
+"""The author of a change of a cell: information for people, not a proof. Use tickets for proof."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ _LONGEST = 120
 
 
 class Author(msgspec.Struct, frozen=True, array_like=True):
-    """Who changed a cell, and when."""
+    """The author and time of a change."""
 
     user: str
     host: str
     program: str
-    """The command, the script, or what `open(program=…)` says."""
+    """The command, the script, or the argument of `open(program=…)`."""
     at: float
-    """Seconds since 1970 by the clock of that host."""
+    """Seconds since 1970 by the author's clock."""
 
     def __str__(self) -> str:
         return f"{self.user} on {self.host}, by {self.program}"
 
 
 class Signature:
-    """What a connection signs its changes with."""
+    """The author data that a connection adds to its changes."""
 
     __slots__ = ("_host", "_program", "_user")
 
     def __init__(self, program: str | None = None) -> None:
-        """Take the name of the program; None: the script's. Its arguments are never noted: they may hold secrets."""
+        """Use this program name; None uses the script's name. Arguments are never recorded, because they may contain secrets."""
         self._user, self._host = _short(_user()), _short(socket.gethostname())
         self._program = _short(_script() if program is None else program)
 
     def now(self) -> Author:
-        """Return the author of a change that is made now."""
+        """Return the author of a change made now."""
         return Author(self._user, self._host, self._program, round(time.time(), 3))
 
 
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # No name belongs to the number, as in many containers.
+    except (KeyError, OSError):  # The user id has no name, as in many containers.
         return str(os.getuid())
 
 
@@ -57,5 +57,5 @@ def _script() -> str:
 
 
 def _short(text: str) -> str:
-    # A script's name, or a user's in the environment, may have bytes that are no text, which no record can hold.
+    # A script or user name may contain bytes that are not text, which a record cannot hold.
     return text.encode(errors="replace").decode()[:_LONGEST]

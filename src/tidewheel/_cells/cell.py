@@ -1,8 +1,7 @@
 """A cell: one value, agreed on everywhere.
 
-Reading is local: it gives the last committed value that this process has seen, without waiting. Writing
-goes to the backend and returns the version at which it was committed. Readers and writers are different
-types.
+Reading is local: it returns the last committed value that this process has seen, without waiting. Writing goes to the
+backend and returns the version of its commit. Readers and writers are different types.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Version: TypeAlias = int
-"""Grows with every committed command on a cell; 0 before the first. Not always by one."""
+"""A number that grows with every committed command on a cell, not always by one; 0 before the first."""
 
 
 class Snapshot(NamedTuple, Generic[T]):
@@ -53,10 +52,10 @@ class Snapshot(NamedTuple, Generic[T]):
 
 
 class Exchange(NamedTuple, Generic[T]):
-    """What a compare-and-exchange did.
+    """The result of a compare-and-exchange.
 
-    Applied: `version` is the one at which it was committed, `seen` the value that it replaced. Not applied:
-    `seen` is the value that stood instead, since `version`.
+    If applied, `version` is the version of its commit and `seen` the replaced value. If not applied, `seen` is the
+    current value, since `version`.
     """
 
     applied: bool
@@ -65,7 +64,7 @@ class Exchange(NamedTuple, Generic[T]):
 
 
 class Change(NamedTuple, Generic[T]):
-    """The last change of a cell: what it made of it, and who made it. `author` is None where nobody noted it."""
+    """The last change of a cell: value, version and author. `author` is None if it was not recorded."""
 
     version: Version
     value: T | None
@@ -73,7 +72,7 @@ class Change(NamedTuple, Generic[T]):
 
 
 class _Hidden:
-    """Stands in for a snapshot when there is a reason not to show one."""
+    """A placeholder for a snapshot that must not be shown, with the reason."""
 
     def __init__(self, error: TidewheelError) -> None:
         self.error = error
@@ -88,9 +87,9 @@ class _Hidden:
 
 
 class Cell(Observed, Closing, Generic[T]):
-    """What readers and writers both can. Open one with `Connection.reader` or `Connection.writer`.
+    """The common part of readers and writers. Open one with `Connection.reader` or `Connection.writer`.
 
-    Values are shared, not copied, between all who read this object: do not change one in place.
+    All readers of this object share the values: do not modify a value in place.
     """
 
     __slots__ = (
@@ -113,24 +112,24 @@ class Cell(Observed, Closing, Generic[T]):
         self.namespace = namespace
         self.name = name
         self.type_name: str = type_name(declared) if declared_as is None else declared_as
-        """The declared type's name; empty in a cell that takes whatever type it finds."""
+        """The name of the declared type; empty for a cell that accepts any type."""
         self.ignored: tuple[Version, str] | None = None
-        """The last version that was not shown because its writer had no valid ticket, and why."""
+        """The last version that was not shown because its writer had no valid ticket, with the reason."""
         self._connection = connection
         self._codec: ValueCodec[T] = declared if isinstance(declared, ValueCodec) else ValueCodec(declared)
         self._held = NOTHING
         self._snapshot: Snapshot[T] | _Hidden = Snapshot(0, None)
         self._author: Author | None = None
-        """Who wrote what `_snapshot` shows."""
+        """The author of `_snapshot`."""
         self._validators: tuple[Validator, ...] = ()
 
     @property
     def path(self) -> str:
-        """The cell's place in its backend."""
+        """The cell's path in its backend."""
         return f"{self.namespace}/{self.name}"
 
     def read(self) -> T | None:
-        """Return the last committed value seen here, None if the cell is empty. Local and immediate."""
+        """Return the last committed value seen by this process, None if the cell is empty. Local and immediate."""
         return self._snapshot.value
 
     get = read
@@ -146,27 +145,27 @@ class Cell(Observed, Closing, Generic[T]):
         return self._snapshot.value is not None
 
     def version(self) -> Version:
-        """Return the version of what `read` returns. To have both of one moment, use `snapshot`."""
+        """Return the version of the value that `read` returns. For a consistent pair, use `snapshot`."""
         return self._snapshot.version
 
     def snapshot(self) -> Snapshot[T]:
-        """Return value and version of one moment."""
+        """Return a consistent pair of value and version."""
         snapshot = self._snapshot
         return Snapshot(snapshot.version, snapshot.value)
 
     def last_change(self) -> Change[T]:
-        """Return value and version of one moment, and who wrote them.
+        """Return a consistent value, version and author.
 
-        The author is what the writer says of itself, for people to read. Whoever must be sure demands tickets.
+        The author is what the writer claims, for information. Require tickets if you need proof.
         """
         with self._condition:
             snapshot, author = self._snapshot, self._author
         return Change(snapshot.version, snapshot.value, author)
 
     def refresh(self, timeout: Duration | None = None) -> Snapshot[T]:
-        """Ask the backend, and return what stands: at least as new as every write that returned before this call.
+        """Read the cell from the backend: the result is at least as new as every write that returned before this call.
 
-        A value that is not shown for its ticket, or that could not be read, is judged again.
+        A value that was hidden because of its ticket, or that could not be read, is checked again.
         """
         held = self._connection._backend.load(self.path, self._deadline(timeout), self._held.version)
         self._install(held, again=True)
@@ -174,7 +173,7 @@ class Cell(Observed, Closing, Generic[T]):
 
     @property
     def error(self) -> TidewheelError | None:
-        """Why the value cannot be read, which every read raises; None if it can."""
+        """The error that every read raises because the value cannot be read; None if it can."""
         snapshot = self._snapshot
         return snapshot.error if isinstance(snapshot, _Hidden) else None
 
@@ -184,9 +183,9 @@ class Cell(Observed, Closing, Generic[T]):
         return When(self)
 
     def watch(self, since: Version | None = None) -> Iterator[Snapshot[T]]:
-        """Give what stands (if newer than `since`), then every change; one that is overtaken may be left out.
+        """Yield the current value (if newer than `since`), then every change. Changes that were soon replaced may be skipped.
 
-        It ends when the cell is closed.
+        The iterator ends when the cell is closed.
         """
         seen = -1 if since is None else since
         with contextlib.suppress(Closed):
@@ -196,11 +195,10 @@ class Cell(Observed, Closing, Generic[T]):
                 yield snapshot
 
     def require_ticket(self, validator: Validator) -> Self:
-        """Show only values whose writer had a ticket that this validator, and all given before, accept.
+        """Show only values whose writer had a ticket that this validator, and all earlier ones, accept.
 
-        A ticket is judged when its value arrives here; a value that was shown stays until another is. To
-        one who comes later, and to `compare_exchange`, a cell whose newest value has no valid ticket is
-        empty.
+        A ticket is checked when its value arrives here; a shown value stays until another one is shown. For new
+        readers, and for `compare_exchange`, a cell whose newest value has no valid ticket is empty.
         """
         with self._condition:
             self._validators = (*self._validators, validator)
@@ -210,7 +208,7 @@ class Cell(Observed, Closing, Generic[T]):
         return self
 
     def close(self) -> None:
-        """Stop following. Reads and waits then raise `Closed`."""
+        """Stop following. Later reads and waits raise `Closed`."""
         self._connection._forget(self)
         with self._condition:
             self._snapshot = _Hidden(Closed(f"{self.where} was closed"))
@@ -220,10 +218,10 @@ class Cell(Observed, Closing, Generic[T]):
         return f"{type(self).__name__}({self.namespace}/{self.name}: {self.type_name})"
 
     def _install(self, held: Held, again: bool = False) -> None:
-        """Take over what the backend holds, if it is newer than what is known here.
+        """Store the backend's record if it is newer than the known one.
 
-        With `again`, also the version that is known and not shown. Never raises: what is wrong with a value, its class or
-        a validator concerns this cell alone, and its readers are told.
+        With `again`, also accept a known version that is not shown. Never raises: an error of a value, its class or a
+        validator affects only this cell, and is reported to its readers.
         """
         with self._condition:
             newer = held.version > self._held.version
@@ -250,7 +248,7 @@ class Cell(Observed, Closing, Generic[T]):
         return isinstance(self._snapshot, Snapshot) and self._snapshot.version == version
 
     def _hide(self, error: Exception) -> None:
-        """Make every read raise this error, until there is something that can be read."""
+        """Make every read raise this error until a readable value arrives."""
         if not isinstance(error, TidewheelError):
             text = f"{self.where} cannot be read: {type(error).__name__} {error}".rstrip()
             error, cause = Unreadable(f"{text}; it was raised by the value's class, a validator or the backend"), error
@@ -262,7 +260,7 @@ class Cell(Observed, Closing, Generic[T]):
                 self._notify()
 
     def _judged(self, version: Version, record: CellRecord | None) -> T | None:
-        """Return the value in a record, or raise: `TicketRefused`, `Encoding`."""
+        """Return the value of a record; raise `TicketRefused` or `Encoding`."""
         if record is None:
             if version and self._validators:
                 raise TicketRefused("it was deleted, and that takes no ticket")
@@ -270,9 +268,10 @@ class Cell(Observed, Closing, Generic[T]):
         return None if record.value is None else self._codec.decode(record.value, self.where, self.type_name)
 
     def _record_of(self, held: Held) -> CellRecord | None:
-        """Return the record that stands, or raise: `TicketRefused`, `WrongType`, `CorruptError`.
+        """Return the current record; raise `TicketRefused`, `WrongType` or `CorruptError`.
 
-        The ticket comes first: who has none must not disturb readers that ask for one, whatever it writes.
+        The ticket is checked first: a writer without one must not disturb readers that require tickets, whatever it
+        writes.
         """
         if held.record is None:
             return None
@@ -298,7 +297,7 @@ class Cell(Observed, Closing, Generic[T]):
         return record
 
     def _seen(self, held: Held) -> T | None:
-        """Return the value in a record as an exchange sees it: one without a valid ticket counts as none."""
+        """Return the value of a record for an exchange: a value without a valid ticket counts as empty."""
         try:
             return self._judged(held.version, self._record_of(held))
         except TicketRefused:
@@ -311,17 +310,16 @@ class Cell(Observed, Closing, Generic[T]):
 
 
 class CellReader(Cell[T]):
-    """Follows a cell; has no way to change it."""
+    """A reader of a cell, which cannot change it."""
 
     __slots__ = ()
 
 
 class CellWriter(Cell[T]):
-    """Follows a cell and changes it. Any number of writers on any number of machines may do so at once.
+    """A reader and writer of a cell. Any number of writers on any number of machines can change it at the same time.
 
-    Every command takes a timeout such as "5 s", the connection's own if None is given. When the backend cannot
-    be reached it raises `Offline` with the value in `value`, and `maybe` saying whether the command may
-    have been committed.
+    Every command takes a timeout such as "5 s"; None uses the connection's. If the backend cannot be reached in time,
+    the command raises `Offline` with the value in `value`; `maybe` says whether the command may have been committed.
     """
 
     __slots__ = ("_ticket",)
@@ -333,37 +331,37 @@ class CellWriter(Cell[T]):
         self._ticket: Ticket | None = None
 
     def present(self, ticket: Ticket | str | None) -> Self:
-        """Send this ticket along with every command from now on."""
+        """Send this ticket with every command from now on."""
         self._ticket = Ticket(ticket) if isinstance(ticket, str) else ticket
         return self
 
     def write(self, value: T, *, timeout: Duration | None = None) -> Version:
-        """Replace the value; return the version at which this was committed."""
+        """Replace the value; return the version of that commit."""
         data = self._codec.encode(value, self.where, self.type_name)
         return self._command(None, data, value, self._deadline(timeout)).version
 
     set = write
 
     def clear(self, *, timeout: Duration | None = None) -> Version:
-        """Empty the cell, which may be empty already; return the version at which this was committed."""
+        """Empty the cell, even if it is already empty; return the version of that commit."""
         return self._command(None, None, None, self._deadline(timeout)).version
 
     def forget(self, *, timeout: Duration | None = None) -> Version:
-        """Empty the cell and let go of its declared type, so that the next write may declare another; return the version."""
+        """Empty the cell and remove its declared type, so that the next write can declare another; return the version."""
         return self._command(None, None, None, self._deadline(timeout), forgets=True).version
 
     def compare_exchange(self, current: T | None, new: T | None, *, timeout: Duration | None = None) -> Exchange[T]:
-        """Put `new` there if the cell holds `current`; None means empty."""
+        """Write `new` if the cell holds `current`; None means empty."""
         before = self._encoded(current)
         deadline = self._deadline(timeout)
         return self._command(lambda held: self._codec.same(self._seen(held), before), self._encoded(new), new, deadline)
 
     def compare_exchange_at(self, version: Version, new: T | None, *, timeout: Duration | None = None) -> Exchange[T]:
-        """Put `new` there if the cell is still at `version`; 0 means never written."""
+        """Write `new` if the cell is still at `version`; 0 means never written."""
         return self._exchange_at(version, new, self._deadline(timeout))
 
     def update(self, change: Callable[[T | None], T | None], *, timeout: Duration | None = None) -> Snapshot[T]:
-        """Replace the value by what `change` makes of it; it is called again if another writer came first."""
+        """Replace the value by the result of `change`, which is called again if another writer came first."""
         deadline = self._deadline(timeout)
         seen: Snapshot[T] = Snapshot(self._held.version, self._seen(self._held))
         while True:
@@ -387,7 +385,7 @@ class CellWriter(Cell[T]):
         deadline: Deadline,
         forgets: bool = False,
     ) -> Exchange[T]:
-        """Exchange until it applies, or until what stands, asked for afresh, says that it does not.
+        """Exchange until it applies, or until a freshly read value shows that the condition is not met.
 
         Without a condition it always applies, also over a value that cannot be read.
         """
@@ -403,7 +401,7 @@ class CellWriter(Cell[T]):
         backend = self._connection._backend
         held, fresh, lost = self._held, False, 0
         while True:
-            with contextlib.suppress(TicketRefused):  # What has no valid ticket may be overwritten, whatever it is.
+            with contextlib.suppress(TicketRefused):  # A value without a valid ticket may be overwritten.
                 self._record_of(held)
             seen = None if applies is None else self._seen(held)
             if applies is None or applies(held):
@@ -438,7 +436,7 @@ class CellWriter(Cell[T]):
         return record
 
     def _give_way(self, lost: int, deadline: Deadline) -> None:
-        """After losing several times in a row, let others finish: the more often, the longer."""
+        """After several lost exchanges in a row, wait for other writers, longer each time."""
         if deadline.passed:
             raise Offline(f"other writers of {self.where} came first {lost} times; nothing was written")
         if lost > 2:

@@ -28,13 +28,13 @@ AnyCell = TypeVar("AnyCell", bound=Cell[Any])
 
 DEFAULT_NAMESPACE = "default"
 _MAX_NAME = 240
-"""In bytes, percent-encoded: so it is the name of a folder, and file systems take 255."""
+"""The maximum length in percent-encoded bytes: the name becomes a folder name, and file systems allow 255."""
 
 
 class Connection(Closing):
-    """Opens cells. Close it, or use it in a `with` block, to let go of threads and sockets.
+    """Opens cells. Close it, or use it in a `with` block, to release threads and sockets.
 
-    `timeout` is how long a command may take unless it says otherwise.
+    `timeout` is the default time limit of a command.
     """
 
     def __init__(self, backend: Backend, timeout: Duration, program: str | None = None) -> None:
@@ -48,7 +48,7 @@ class Connection(Closing):
         self._maps: weakref.WeakSet[CellMapReader[Any]] = weakref.WeakSet()
         self._online = False
         self.reconnects = 0
-        """How often the backend came back after it did not answer; then changes may have been missed meanwhile."""
+        """How often the backend answered again after an outage, in which changes may have been missed."""
         self._closed = False
         self._closes_with: weakref.ref[Cell[Any]] | None = None
         try:
@@ -58,17 +58,17 @@ class Connection(Closing):
             raise
 
     def deadline(self, timeout: Duration | None = None) -> Deadline:
-        """Return until when a command may take, that was given this timeout, or none."""
+        """Return the deadline of a command with this timeout; None uses the connection's timeout."""
         return Deadline(self.timeout if timeout is None else seconds(timeout, "the timeout"))
 
     @property
     def is_online(self) -> bool:
-        """Whether the backend answers, as far as is known here."""
+        """Whether the backend answers, as far as this process knows."""
         return self._online
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the connection was closed."""
         return self._closed
 
     @overload
@@ -100,10 +100,10 @@ class Connection(Closing):
         type_name: str | None = None,
         validator: Validator | None = None,
     ) -> CellReader[Any]:
-        """Follow a cell of this declared type. `type_name` replaces the name made from it.
+        """Follow a cell of this declared type. `type_name` replaces the name derived from the type.
 
-        The cell has the newest value when this returns. Raises `WrongType` if it was declared with another type. With
-        `validator`, as after `require_ticket`: a value without a valid ticket is ignored, whatever its type is.
+        The cell has the newest value when this returns. Raises `WrongType` if the cell was declared with another type.
+        `validator` has the effect of `require_ticket`: a value without a valid ticket is ignored, whatever its type.
         """
         cell: CellReader[Any] = CellReader(self, check_namespace(namespace), check_name(name), declared, type_name)
         return self._opened(cell if validator is None else cell.require_ticket(validator))
@@ -137,7 +137,7 @@ class Connection(Closing):
         type_name: str | None = None,
         validator: Validator | None = None,
     ) -> CellWriter[Any]:
-        """Follow and change a cell of this declared type; otherwise as `reader`."""
+        """Follow and change a cell of this declared type; otherwise like `reader`."""
         cell: CellWriter[Any] = CellWriter(self, check_namespace(namespace), check_name(name), declared, type_name)
         return self._opened(cell if validator is None else cell.require_ticket(validator))
 
@@ -198,7 +198,7 @@ class Connection(Closing):
         return f"Connection({self.url!r})"
 
     def changed(self, path: str, held: Held) -> None:
-        """Pass a change on to all who follow the path. Called by the backend."""
+        """Report a change to all cells and maps that follow the path. Called by the backend."""
         with self._lock:
             cells = tuple(self._cells.get(path, ()))
             maps = tuple(self._maps)
@@ -208,7 +208,7 @@ class Connection(Closing):
             held_map._changed(path, held)
 
     def unreadable(self, path: str, error: Exception) -> None:
-        """Pass on that what stands at the path cannot be read. Called by the backend."""
+        """Report that the record at the path cannot be read. Called by the backend."""
         with self._lock:
             cells, maps = tuple(self._cells.get(path, ())), tuple(self._maps)
         for cell in cells:
@@ -217,11 +217,11 @@ class Connection(Closing):
             held_map._unreadable(path, error)
 
     def online(self) -> None:
-        """Pass on that the backend answers. Called by the backend."""
+        """Report that the backend answers. Called by the backend."""
         self._set_online(True)
 
     def offline(self, why: str) -> None:
-        """Pass on that the backend does not answer. Called by the backend."""
+        """Report that the backend does not answer. Called by the backend."""
         self._set_online(False)
 
     def _set_online(self, online: bool) -> None:
@@ -236,7 +236,7 @@ class Connection(Closing):
             return [*(cell for cells in self._cells.values() for cell in cells), *self._maps]
 
     def _opened(self, cell: AnyCell) -> AnyCell:
-        """Begin to follow, then read, so that nothing falls between the two; refuse another declared type."""
+        """Follow the cell first and then read it, so that no change is missed; raise if its declared type differs."""
         if self._closed:
             raise Closed(f"the connection to {self.url} was closed")
         with self._lock:
@@ -252,7 +252,7 @@ class Connection(Closing):
         return cell
 
     def _check_place(self, cell: Cell[Any]) -> None:
-        """Refuse a new cell beside those of a job, which is hardly meant: the job would not see it."""
+        """Refuse to create a cell in a job's location: the job would not see it."""
         if cell.namespace in NAMESPACES or cell._held.version:
             return
         if self._backend.load(f"{ORDERS}/{HOLDER}", self.deadline()).version:
@@ -290,7 +290,7 @@ class Connection(Closing):
 
 
 def check_name(name: str) -> str:
-    """Return a cell's name or namespace, or refuse it: a few printable characters, parts divided by "/".
+    """Return a cell's name or namespace; raise if it is invalid: a few printable characters, parts separated by "/".
 
     The same names are allowed in every backend.
     """
@@ -305,7 +305,7 @@ def check_name(name: str) -> str:
 
 
 def check_namespace(namespace: str) -> str:
-    """Return a namespace, or refuse it: as a name, of one part."""
+    """Return a namespace; raise if it is invalid: like a name, but only one part."""
     if "/" in namespace:
         raise ConfigError(f"{namespace!r} cannot be a namespace: only names may have slashes")
     return check_name(namespace)

@@ -1,4 +1,4 @@
-"""A point in time until which something may take."""
+"""A time limit."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def seconds_since_boot() -> float:
-    """Return a time that never goes back and, unlike `time.monotonic`, goes on while the machine is suspended.
+    """Return a time that never goes back and, unlike `time.monotonic`, includes time while the machine is suspended.
 
-    Where the system has no such clock it is `time.monotonic`.
+    If the system has no such clock, this is `time.monotonic`.
     """
     return time.clock_gettime(_CLOCK)
 
 
 class Deadline:
-    """Seconds from now on the monotonic clock."""
+    """A time limit, in seconds from now on the monotonic clock."""
 
     __slots__ = ("at",)
 
@@ -29,5 +29,5 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether no time is left."""
+        """Whether the deadline has passed."""
         return time.monotonic() >= self.at

@@ -1,8 +1,7 @@
 """Declared types: their names, which are part of a cell's identity, and values as bytes and back.
 
-A name is made from the type as it is written (`float`, `dict[str, int]`, `int | None`, a class by its own
-name without its module), so that it is the same in every version of Python and in every program that
-declares it so.
+A name is derived from the type as written (`float`, `dict[str, int]`, `int | None`, a class by its name without its
+module), so that it is the same in every version of Python and in every program that declares the same type.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ _encode_sorted = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def _encode(value: Any) -> bytes:
-    """Return a value's bytes, the same for equal values."""
+    """Encode a value; equal values have equal bytes."""
     try:
         return _encode_sorted(value)
     except TypeError:
-        # It sorts keys that are texts, and refuses others.
+        # msgspec sorts text keys and rejects others.
         plain = msgspec.to_builtins(value, order="deterministic", builtin_types=(bytes, bytearray, datetime))
         return _encode_as_it_is(_sorted(plain))
 
 
 def _sorted(plain: Any) -> Any:
-    """Return plain data whose dicts are in the order of their keys' bytes."""
+    """Return plain data with dicts sorted by the bytes of their keys."""
     if isinstance(plain, dict):
         pairs = sorted(plain.items(), key=lambda pair: _encode_as_it_is(pair[0]))
         return {key: _sorted(value) for key, value in pairs}
@@ -73,7 +72,7 @@ def type_name(declared: Any) -> str:
 
 
 class ValueCodec(Generic[T]):
-    """Values of one declared type as bytes, the same bytes for equal values."""
+    """Converts values of one declared type to bytes and back; equal values have equal bytes."""
 
     def __init__(self, declared: Any) -> None:
         try:
@@ -83,16 +82,16 @@ class ValueCodec(Generic[T]):
         check_keys(declared)
 
     def encode(self, value: T, where: str, name: str) -> bytes:
-        """Return the bytes, or raise `Encoding` with the value before anything is sent.
+        """Return the bytes; raise `Encoding` with the value before anything is sent.
 
-        The bytes are those of the value as a reader will see it (for a float cell, 1 is 1.0), so that
-        comparing bytes is comparing values.
+        The bytes represent the value as a reader will see it (in a float cell, 1 becomes 1.0), so that comparing bytes
+        compares values.
         """
         if value is None:
             raise Encoding(f"None cannot be written to {where}: it means empty; use clear()")
         try:
             return _encode(self._fitted(value))
-        except Exception as error:  # A class may check its own values, and raise what it likes.
+        except Exception as error:  # A class may validate its values and raise any error.
             refused = Encoding(
                 f"{value!r:.200} cannot be written to {where}, which is declared as {name}: {_reason(error)}"
             )
@@ -104,7 +103,7 @@ class ValueCodec(Generic[T]):
         return self._decode(_encode(value))
 
     def same(self, seen: T | None, encoded: bytes | None) -> bool:
-        """Whether a value that was decoded here is the one of these bytes, which were encoded here."""
+        """Return whether a decoded value equals the value of these encoded bytes."""
         return (None if seen is None else _encode(seen)) == encoded
 
     def decode(self, data: bytes, where: str, name: str) -> T:
@@ -120,9 +119,9 @@ class ValueCodec(Generic[T]):
 
 
 class CheckedCodec(ValueCodec[Any]):
-    """Values of a type that is known by its description alone, as plain numbers, texts, lists and dicts.
+    """Converts values of a type that is only known by its description: plain numbers, texts, lists and dicts.
 
-    What is encoded is checked. What is decoded is not: it is shown as it stands.
+    Encoded values are checked. Decoded values are not: they are returned as stored.
     """
 
     def __init__(self, description: Any) -> None:
@@ -130,7 +129,7 @@ class CheckedCodec(ValueCodec[Any]):
         self._type = described_type(description)
 
     def _fitted(self, value: Any) -> Any:
-        # Keys are texts where the value was JSON.
+        # JSON values have text keys.
         return self._decode(_encode(msgspec.convert(self._decode(_encode(value)), self._type, str_keys=True)))
 
 

@@ -1,4 +1,4 @@
-"""The keys of dicts in a cell: texts, numbers, and what is stored as one of these, so that a value can be given as JSON too."""
+"""Checks of dict keys in cells: only types that msgspec can write as keys, so that values can also be given as JSON."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _NO_KEYS = (
     known.NamedTupleType,
     known.TypedDictType,
 )
-"""Kinds of values that msgspec does not write as the key of a dict."""
+"""Types that msgspec cannot write as dict keys."""
 
 
 def check_keys(declared: Any) -> None:
-    """Refuse, with a `ConfigError`, a type with a dict whose keys could never be written."""
+    """Raise a `ConfigError` for a type with a dict whose keys could never be written."""
     try:
         info = known.type_info(declared)
     except (TypeError, NameError):
-        return  # What is no type at all, its decoder refuses.
+        return  # The decoder rejects a value that is not a type.
     for part in _parts(info, set()):
         if isinstance(part, known.DictType):
             key = part.key_type.type if isinstance(part.key_type, known.Metadata) else part.key_type
@@ -47,7 +47,7 @@ def check_keys(declared: Any) -> None:
 
 
 def _parts(info: known.Type, seen: set[Any]) -> Iterator[known.Type]:
-    """Yield a type and all that it is made of."""
+    """Yield a type and all its component types."""
     cls = getattr(info, "cls", None)
     if cls is not None:
         if cls in seen:

@@ -1,4 +1,4 @@
-"""Leader election, in a few lines over the lease."""
+"""Leader election, based on the lease."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LOOK_S = 0.2
 def leader_election(
     connection: Connection, name: str, candidate: str, *, ttl: Duration = "15 s", stop: threading.Event | None = None
 ) -> Iterator[Lease]:
-    """Give the lease each time this candidate becomes leader; after the loop's body, stand for election again.
+    """Yield the lease each time this candidate becomes leader; after the loop's body, become a candidate again.
 
-    The body runs while `leadership.held`; ending it gives the leadership up. The loop ends when `stop` is set. A candidate
-    stands through outages of the backend.
+    Run the body while `leadership.held`; leaving the body releases the leadership. The loop ends when `stop` is set. A
+    candidate stays a candidate during outages of the backend.
 
         for leadership in leader_election(connection, "boss", "node-1"):
             while leadership.held:

@@ -1,4 +1,4 @@
-"""What can go wrong with a cell."""
+"""Errors of cells."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tidewheel.errors import TidewheelError
 
 
 class CellError(TidewheelError, public="tidewheel.cells"):
-    """Base of the errors of cells. `value` is what the caller wanted to write, given back; None if nothing was."""
+    """Base of the errors of cells. `value` is the value that the caller tried to write; None if there was none."""
 
     value: Any = None
 
 
 class Offline(CellError):
-    """The backend could not be reached in time. `maybe` says whether the write may have happened all the same."""
+    """The backend could not be reached in time. `maybe` says whether the write may have happened anyway."""
 
     def __init__(self, text: str, maybe: bool = False) -> None:
         super().__init__(text)
@@ -22,11 +22,11 @@ class Offline(CellError):
 
 
 class Encoding(CellError):
-    """A value does not fit its declared type: on the way out nothing was sent, on the way in it is not shown."""
+    """A value does not match its declared type: it was not sent, or, if it was read, it is not shown."""
 
 
 class Unreadable(CellError):
-    """What a cell holds cannot be shown: its class, a validator or the backend raised an error. Others are not affected."""
+    """A value cannot be shown: its class, a validator or the backend raised an error. Other cells are not affected."""
 
 
 class Closed(CellError):
@@ -34,7 +34,7 @@ class Closed(CellError):
 
 
 class WrongType(CellError):
-    """The cell was declared with another type; `stored` is its name, where the cell was written with it."""
+    """The cell was declared with another type; `stored` is its name, if the cell was written with it."""
 
     def __init__(self, text: str, stored: str = "") -> None:
         super().__init__(text)
@@ -42,16 +42,16 @@ class WrongType(CellError):
 
 
 class TooLarge(CellError):
-    """The value is larger than the backend takes."""
+    """The value is larger than the backend allows."""
 
 
 class AccessRefused(CellError):
-    """The backend refuses the user, the password or the permission."""
+    """The backend rejects the user, the password or the permission."""
 
 
 class TicketRefused(CellError):
-    """A ticket is missing, forged, expired, revoked, or meant for somebody else."""
+    """A ticket is missing, forged, expired, revoked, or issued for another audience."""
 
 
 class LeaseLost(CellError):
-    """Somebody else holds the lease now, or it lapsed."""
+    """Another candidate holds the lease, or it expired."""

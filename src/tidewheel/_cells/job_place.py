@@ -1,16 +1,16 @@
-"""A place where a job has its cells: which namespaces are there, and how to tell that it is one."""
+"""The location of a job's cells: its namespaces, and how to recognise it."""
 
 from __future__ import annotations
 
 ORDERS = "job"
-"""The namespace of the job's lease and of the orders given to it."""
+"""The namespace of the job's lease and of requests to the job."""
 CONFIGURATION = "cells"
 """The namespace of the cells that a program declares."""
 LEASES = "leases"
 FLEET = "fleet"
 
 NAMESPACES = frozenset({ORDERS, CONFIGURATION, LEASES, FLEET})
-"""All that Tidewheel itself keeps in such a place."""
+"""All namespaces that Tidewheel itself uses in such a location."""
 
 HOLDER = "holder"
-"""The cell of the job's lease: it stands wherever a job was started."""
+"""The cell of the job's lease, which exists wherever a job was started."""

@@ -1,11 +1,11 @@
-"""A lease: at most one holder at a time, kept by renewing it, lost by not doing so.
+"""A lease: at most one holder at a time, which must renew it to keep it.
 
-No clocks are compared. The holder counts from before it sent its last renewal; everybody else counts from when they
-saw it, which is later. So a holder that looks at `held` knows that it has lost the lease before anybody can take it. A
-machine that was suspended counts that time too.
+No clocks are compared. The holder counts from before it sent its last renewal; everybody else counts from when they saw
+the renewal, which is later. So a holder that checks `held` knows that it has lost the lease before anybody can take it.
+Time while the machine is suspended counts too.
 
-Looking is not enough for one that sleeps between looking and acting. Send the `token` along with what is done under the
-lease, and let the receiver refuse a token smaller than one it has seen: tokens grow from holder to holder.
+The check is not enough if the holder is suspended between the check and its action. Send the `token` with each action
+under the lease, and let the receiver reject a token smaller than one it has seen: tokens grow from holder to holder.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _LOG = logger(__name__)
 NAMESPACE = LEASES
 _PAUSE_S = 0.05
 _MARGIN = 1.1
-"""How much longer others wait than the holder counts, for clocks that run at different speeds."""
+"""How much longer others wait than the holder counts, because clocks run at different speeds."""
 
 
 class Tenure(msgspec.Struct, frozen=True):
-    """What the lease's cell holds. `token` is 0 in a tenure's first record: its version is the token."""
+    """The value of the lease's cell. `token` is 0 in the first record of a tenure, whose version is the token."""
 
     id: str
     holder: str
     ttl: float
     token: int
     renewed_at: float
-    """By the holder's clock, for people to look at."""
+    """The time of renewal by the holder's clock, for information."""
 
 
 class Lease:
-    """One candidate for the lease `name`. Not shared between threads, except for `held`, `token` and `release`.
+    """One candidate for the lease `name`. Not thread-safe, except for `held`, `token` and `release`.
 
     In a `with` block it is acquired, renewed in the background, and released. `ttl` is a duration, such as "15 s".
     """
@@ -68,7 +68,7 @@ class Lease:
     ) -> None:
         self.holder = holder or f"{socket.gethostname()}:{os.getpid()}"
         self.ttl = seconds(ttl, f"the ttl of the lease {name!r}", least=1)
-        """For how many seconds the lease is held without being renewed."""
+        """How many seconds the lease stays valid without renewal."""
         self._cell = connection.writer(name, Tenure, namespace=NAMESPACE)
         self._default_timeout = connection.timeout
         self._clock = clock
@@ -81,7 +81,7 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether this candidate holds the lease now, judged by its own clock alone."""
+        """Whether this candidate holds the lease now, according to its own clock."""
         return self._clock() < self._until
 
     @property
@@ -93,18 +93,18 @@ class Lease:
 
     @property
     def current(self) -> Tenure | None:
-        """Who holds the lease, as far as is known here; it may have lapsed."""
+        """The current holder, as far as this process knows; the lease may have expired."""
         return self._cell.read()
 
     def try_acquire(self) -> bool:
-        """Take the lease if it is free, or was seen to stand still for its whole time; True if it is held after."""
+        """Take the lease if it is free, or was not renewed during its whole ttl; return whether it is held now."""
         if self.held:
             return True
         snapshot = self._cell.refresh(self._command_time())
         return self._take(snapshot) if self._free_in(snapshot) <= 0 else False
 
     def acquire(self, timeout: Duration | None = None) -> int:
-        """Wait for the lease, also through outages; return its token. `TimeoutError` if it was not free in time."""
+        """Wait for the lease, also during outages; return its token. Raises `TimeoutError` if the lease was not free in time."""
         deadline = Deadline(float("inf") if timeout is None else seconds(timeout, "the timeout"))
         while True:
             try:
@@ -121,7 +121,7 @@ class Lease:
                     raise TimeoutError(f"the lease {self._cell.name} was not free within {timeout}") from None
 
     def renew(self) -> None:
-        """Begin the lease's time anew; `LeaseLost` if it is another's or has lapsed."""
+        """Renew the lease; raise `LeaseLost` if another candidate holds it or it expired."""
         sent = self._clock()
         if sent >= self._until:
             self._lost(f"the lease {self._cell.name} lapsed: it was not renewed within {self.ttl} s")
@@ -138,7 +138,7 @@ class Lease:
             snapshot = Snapshot(done.version, done.seen)
 
     def release(self) -> None:
-        """Give the lease up, if it is held, so that others need not wait."""
+        """Release the lease, if it is held, so that others need not wait."""
         self._stop.set()
         if self._keeper is not None:
             self._keeper.join()
@@ -149,17 +149,17 @@ class Lease:
             try:
                 self._cell.compare_exchange_at(self._cell.version(), None)
             except Offline:
-                return  # It lapses by itself.
+                return  # The lease expires by itself.
 
     def keep(self) -> Self:
-        """Renew in the background until released; `held` tells if that no longer works."""
+        """Renew in the background until released; check `held` to learn whether that still works."""
         self._stop.clear()
         self._keeper = BackgroundThread(self._keep, f"lease {self._cell.name}", self._not_expected)
         self._keeper.start()
         return self
 
     def close(self) -> None:
-        """Release, and stop following."""
+        """Release the lease, and stop following."""
         if not self._cell.is_closed:
             self.release()
             self._cell.close()
@@ -178,18 +178,18 @@ class Lease:
             except (LeaseLost, Closed):
                 return
             except CellError:
-                continue  # Until it lapses.
+                continue  # Retry until the lease expires.
 
     def _not_expected(self, error: BaseException) -> OnError:
         _LOG.warning("the lease %s is not renewed now: %s: %s", self._cell.name, type(error).__name__, error)
         return "go on"
 
     def _free_in(self, snapshot: Snapshot[Tenure]) -> float:
-        """Return in how many seconds the lease may be taken; its time runs anew with every version seen."""
+        """Return the seconds until the lease can be taken; every new version restarts its ttl."""
         if snapshot.version != self._seen[0]:
             self._seen = (snapshot.version, self._clock())
         if snapshot.value is None or snapshot.value.id == self._id:
-            return 0.0  # One's own from before, which lapsed or whose commit was in doubt, keeps nobody else out.
+            return 0.0  # A candidate's own earlier lease, which expired or whose commit was uncertain, does not keep it waiting.
         return self._seen[1] + snapshot.value.ttl * _MARGIN - self._clock()
 
     def _take(self, snapshot: Snapshot[Tenure]) -> bool:
@@ -200,7 +200,7 @@ class Lease:
         return done.applied and self.held
 
     def _command_time(self) -> timedelta:
-        """Return how long one command may take: with a longer wait for one member of a backend the lease would lapse."""
+        """Return the time limit of one command: with a longer wait for one member of a backend the lease would expire."""
         return timedelta(seconds=min(self._default_timeout, self.ttl))
 
     def _tenure(self) -> Tenure:

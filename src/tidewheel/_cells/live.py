@@ -1,4 +1,4 @@
-"""Live configuration: a cell that a program reads, one version of it for all records of a batch."""
+"""Live configuration: a cell that a program reads, with one version for all records of a batch."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class _Dataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
-# Of a cell whose type and default do not agree, a checker would make one of the type that both have in common, which is
-# `object`, or their union. These variables have no such types.
+# If a cell's type and default do not match, a type checker would infer their common type, `object`, or their union.
+# These constrained variables exclude both.
 TypeOfDefault = TypeVar("TypeOfDefault", bool, int, float, str, bytes, datetime, date, time, timedelta, UUID, Decimal)
 Record = TypeVar("Record", bound=frozenset[Any] | tuple[Any, ...] | Enum | msgspec.Struct | _Dataclass)
 
@@ -39,21 +39,22 @@ _read_empty: dict[str, JobCell[Any]] = {}
 
 
 class JobCell(Generic[T]):
-    """A cell of a job, made by `Job.cell`. Its value can change while the job runs, between batches.
+    """A cell of a job, created by `Job.cell`. Its value can change between batches while the job runs.
 
-    Inside an operator `value` is what the batch pinned: the same for every record and task of the batch, and the manifest
-    says which version it was. Elsewhere it is an error: `StoredJob.cell`, or `tidewheel cells` in a shell, read and write it.
+    Inside an operator, `value` is the value that the batch pinned: the same for every record and task of the batch; the
+    manifest records its version. Elsewhere `value` raises: read and write the cell with `StoredJob.cell`, or `tidewheel
+    cells` in a shell.
     """
 
     def __init__(self, name: str, declared: Any, default: T) -> None:
-        """Made by `Job.cell`."""
+        """Create a cell; called by `Job.cell`."""
         _check_type(name, declared, default)
         check_keys(declared)
         self.name, self.declared, self.default = name, declared, _fitted(name, declared, default)
 
     @property
     def value(self) -> T:
-        """The pinned value, or the default while nobody has written the cell."""
+        """The pinned value, or the default until somebody writes the cell."""
         try:
             value: T = _pinned[self.name]
         except KeyError:
@@ -74,15 +75,15 @@ class JobCell(Generic[T]):
         )
 
     def __repr__(self) -> str:
-        # Arrow shows it where a cell was put into an expression.
+        # Arrow shows this text if a cell is used in an expression.
         return f"<the cell {self.name!r}: {_IN_A_FUNCTION}>"
 
     def __bool__(self) -> bool:
         raise TypeError(f"the cell {self.name!r} is neither true nor false: {_IN_A_FUNCTION}")
 
     if not TYPE_CHECKING:
-        # `n > limit` asks the cell too: without these Python's own message would not say what to write, and `n == limit` would
-        # be false, always. Checkers do not see them, so they report the expression.
+        # Support comparisons such as `n > limit`: Python's own error would not say what to write, and `n == limit`
+        # would always be false. They are hidden from type checkers, which then report the expression.
 
         def _no_value(self, other):
             raise TypeError(f"the cell {self.name!r} is not its value: {_IN_A_FUNCTION}")
@@ -96,7 +97,7 @@ class JobCell(Generic[T]):
 
         __hash__ = object.__hash__
 
-        # Whoever wants to change it looks for a way here.
+        # These attributes only explain how to change the cell.
 
         @value.setter
         def value(self, given):
@@ -113,12 +114,12 @@ class JobCell(Generic[T]):
             )
 
     def encode(self, value: T) -> bytes:
-        """Return a value as the bytes that travel to the tasks."""
+        """Encode a value for transport to the tasks."""
         return msgspec.msgpack.encode(value)
 
 
 def _check_type(name: str, declared: Any, default: Any) -> None:
-    """Refuse what is no type, such as a default in its place."""
+    """Raise if the argument is not a type, for example if it is a default."""
     try:
         msgspec.msgpack.Decoder(declared)
         if declared is not None:
@@ -136,12 +137,12 @@ def _check_type(name: str, declared: Any, default: Any) -> None:
 
 
 def _fitted(name: str, declared: Any, default: Any) -> Any:
-    """Return a default as one who reads such a value would see it, or refuse it."""
+    """Return a default as a reader would see it, or raise."""
     if default is None:
         return None
     try:
         seen = msgspec.msgpack.decode(msgspec.msgpack.encode(default), type=declared)
-    except Exception as error:  # A class may check its own values, and raise what it likes.
+    except Exception as error:  # A class may validate its values and raise any error.
         raise GraphError(
             f"cell {name!r}: default={default!r:.200} is not of its declared type, {type_name(declared)}: {error}"
         ) from None
@@ -149,7 +150,7 @@ def _fitted(name: str, declared: Any, default: Any) -> Any:
 
 
 def pin(cells: tuple[JobCell[Any], ...], encoded: dict[str, bytes]) -> None:
-    """Make these the values of the batch that this process works on."""
+    """Set the values of the current batch in this process."""
     _pinned.clear()
     _read_empty.clear()
     for cell in cells:
@@ -159,7 +160,7 @@ def pin(cells: tuple[JobCell[Any], ...], encoded: dict[str, bytes]) -> None:
 
 @contextmanager
 def unpinned_after() -> Iterator[None]:
-    """Let a batch pin values meanwhile; after it no cell has one, in a process that does other things too."""
+    """Allow a batch to pin values during the block; remove them afterwards, because the process also does other work."""
     try:
         yield
     finally:
@@ -169,7 +170,7 @@ def unpinned_after() -> Iterator[None]:
 
 @contextmanager
 def given(values: Mapping[str, Any]) -> Iterator[None]:
-    """Make these the values that functions see meanwhile, as a test gives them; of other cells they see the default."""
+    """Set the values that functions see during the block, in tests; other cells have their defaults."""
     global _defaults_hold
     _pinned.clear()
     _read_empty.clear()
@@ -183,7 +184,7 @@ def given(values: Mapping[str, Any]) -> Iterator[None]:
 
 
 def empty_cells(error: BaseException) -> str:
-    """Return what to add to the text of an error that `None` led to, if a cell without a value was read; else nothing."""
+    """Return a hint for an error caused by `None`, if a cell without a value was read; otherwise an empty text."""
     each: BaseException | None = error
     while each is not None and not (isinstance(each, TypeError | AttributeError) and "NoneType" in str(each)):
         each = each.__cause__

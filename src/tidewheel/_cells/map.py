@@ -1,8 +1,8 @@
 """Many named cells under a prefix, watched together.
 
-A map is a view over ordinary cells: `members/a` is the key "a" of the map "members". A key whose cell is empty is not
-in the map. Removing a key empties its cell. The empty cell stays in the backend, so do not use new keys without end; or
-discard them, where the backend can.
+A map is a view of ordinary cells: `members/a` is the key "a" of the map "members". A key whose cell is empty is not in
+the map. Removing a key empties its cell. The empty cell stays in the backend, so do not create new keys without limit,
+or discard them if the backend supports it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class MapWhen:
-    """Waits for a map; each as in `When`."""
+    """Waits for a map; see `When`."""
 
     __slots__ = ("_map",)
 
@@ -40,7 +40,7 @@ class MapWhen:
         self._map._wait(when.online(self._map), timeout, "was not online")
 
     def offline(self, timeout: Duration | None = None) -> None:
-        """Wait until the backend does not answer."""
+        """Wait until the backend stops answering."""
         self._map._wait(when.offline(self._map), timeout, "was not offline")
 
     def updated(self, timeout: Duration | None = None) -> None:
@@ -48,13 +48,13 @@ class MapWhen:
         self._map._wait(when.changed(self._map), timeout, "did not change")
 
     def holds(self, key: str, timeout: Duration | None = None) -> None:
-        """Wait until the key is in the map; at once if it is."""
+        """Wait until the key is in the map."""
         held: Any = self._map
         held._wait(lambda: True if key in held else None, timeout, f"did not get the key {key!r}")
 
 
 class CellMapReader(Observed, Closing, Mapping[str, T], Generic[T]):
-    """A mapping of the values last seen here, by key. Open one with `Connection.map_reader`."""
+    """A mapping of the last seen values, by key. Open one with `Connection.map_reader`."""
 
     __slots__ = ("_cells", "_connection", "_declared", "_prefix", "_type_name", "_validators", "name", "namespace")
 
@@ -78,7 +78,7 @@ class CellMapReader(Observed, Closing, Mapping[str, T], Generic[T]):
         return value
 
     def __iter__(self) -> Iterator[str]:
-        """Give the keys whose values can be read."""
+        """Yield the keys whose values can be read."""
         with self._condition:
             return iter([key for key in sorted(self._cells) if key in self])
 
@@ -90,7 +90,7 @@ class CellMapReader(Observed, Closing, Mapping[str, T], Generic[T]):
 
     @property
     def unreadable(self) -> dict[str, TidewheelError]:
-        """The keys whose values cannot be read, and why. They are not in the mapping; `map[key]` raises the error."""
+        """The errors of keys whose values cannot be read. These keys are not in the mapping; `map[key]` raises the error."""
         with self._condition:
             errors = {key: self._cells[key].error for key in sorted(self._cells)}
         return {key: error for key, error in errors.items() if error is not None}
@@ -114,7 +114,7 @@ class CellMapReader(Observed, Closing, Mapping[str, T], Generic[T]):
         return Snapshot(0, None) if cell is None else cell.snapshot()
 
     def refresh(self, timeout: Duration | None = None) -> Self:
-        """Ask the backend for every key, and take over what is newer."""
+        """Read every key from the backend."""
         deadline = self._connection.deadline(timeout)
         backend = self._connection._backend
         listed = backend.list(self._prefix, deadline)
@@ -133,7 +133,7 @@ class CellMapReader(Observed, Closing, Mapping[str, T], Generic[T]):
         return MapWhen(self)
 
     def require_ticket(self, validator: Validator) -> Self:
-        """As for a cell, for every key."""
+        """Show only values with a valid ticket, for every key; see `Cell.require_ticket`."""
         with self._condition:
             self._validators = (*self._validators, validator)
             for cell in self._cells.values():
@@ -141,12 +141,12 @@ class CellMapReader(Observed, Closing, Mapping[str, T], Generic[T]):
         return self
 
     def close(self) -> None:
-        """Stop following. Reads and waits then raise `Closed`."""
+        """Stop following. Later reads and waits raise `Closed`."""
         self._connection._forget(self)
         self._mark_closed()
 
     def _cell(self, key: str) -> CellWriter[T]:
-        """Return the cell of a key; it learns of changes through the map alone."""
+        """Return the cell of a key, which receives changes only through the map."""
         from tidewheel._cells.connection import check_name
 
         with self._condition:
@@ -175,7 +175,7 @@ class CellMapReader(Observed, Closing, Mapping[str, T], Generic[T]):
             try:
                 cell = self._cell(path.removeprefix(self._prefix))
             except ConfigError:
-                return  # No cell has such a name: it is another program's, in a place that cells share with it.
+                return  # This is not a valid cell name: the key belongs to another program in a shared location.
             before = cell._changes
             change(cell)
             if cell._changes != before:
@@ -184,7 +184,7 @@ class CellMapReader(Observed, Closing, Mapping[str, T], Generic[T]):
 
 
 class CellMapWriter(CellMapReader[T]):
-    """A map whose keys can be written. Each command is one cell's; none spans several keys."""
+    """A map whose keys can be written. Each command affects one key."""
 
     __slots__ = ("_ticket",)
 
@@ -195,7 +195,7 @@ class CellMapWriter(CellMapReader[T]):
         self._ticket: Ticket | str | None = None
 
     def present(self, ticket: Ticket | str | None) -> Self:
-        """Send this ticket along with every command from now on."""
+        """Send this ticket with every command from now on."""
         self._ticket = ticket
         return self
 
@@ -204,18 +204,18 @@ class CellMapWriter(CellMapReader[T]):
         return self._writer(key).write(value, timeout=timeout)
 
     def remove(self, key: str, *, timeout: Duration | None = None) -> Version:
-        """Take a key out of the map; it need not be there."""
+        """Remove a key from the map, if it is there."""
         return self._writer(key).clear(timeout=timeout)
 
     @property
     def discards(self) -> bool:
-        """Whether `discard` can take cells out of the backend."""
+        """Whether `discard` can delete cells from the backend."""
         return self._connection._backend.removes
 
     def discard(self, key: str, version: Version, *, timeout: Duration | None = None) -> bool:
-        """Take a key out of the map, and its cell out of the backend, if it is still at `version`; True if that is done.
+        """Remove a key from the map and its cell from the backend, if it is still at `version`; return whether this was done.
 
-        False too where a cell must stay: in folders and object stores, whose versions would begin anew.
+        Also returns False for folders and object stores, where a cell must stay because its versions would restart.
         """
         cell = self._writer(key)
         deadline = self._connection.deadline(timeout)
@@ -224,13 +224,13 @@ class CellMapWriter(CellMapReader[T]):
     def compare_exchange(
         self, key: str, current: T | None, new: T | None, *, timeout: Duration | None = None
     ) -> Exchange[T]:
-        """Put `new` at a key if it holds `current`; None means that it is not in the map."""
+        """Write `new` at a key if it holds `current`; None means that it is not in the map."""
         return self._writer(key).compare_exchange(current, new, timeout=timeout)
 
     def compare_exchange_at(
         self, key: str, version: Version, new: T | None, *, timeout: Duration | None = None
     ) -> Exchange[T]:
-        """Put `new` at a key if it is still at `version`; 0 means never written."""
+        """Write `new` at a key if it is still at `version`; 0 means never written."""
         return self._writer(key).compare_exchange_at(version, new, timeout=timeout)
 
     def _writer(self, key: str) -> CellWriter[T]:

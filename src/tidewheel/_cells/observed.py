@@ -1,4 +1,4 @@
-"""What cells and maps of cells have in common: they change, go online and offline, are waited for, and get closed."""
+"""The common part of cells and maps: they change, go online and offline, are waited for, and get closed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Observed:
-    """Something that threads and coroutines wait on. Its state changes only while `_condition` is held."""
+    """An object that threads and coroutines can wait for. Its state changes only while `_condition` is held."""
 
     __slots__ = ("__weakref__", "_callbacks", "_changes", "_closed", "_condition", "_online", "where")
 
@@ -29,12 +29,12 @@ class Observed:
 
     @property
     def is_online(self) -> bool:
-        """Whether the backend answers, as far as is known here. Offline, reads give the last value seen."""
+        """Whether the backend answers, as far as this process knows. Offline, reads return the last seen value."""
         return self._online
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the object was closed."""
         return self._closed
 
     def _set_online(self, online: bool) -> None:
@@ -44,7 +44,7 @@ class Observed:
                 self._notify()
 
     def _notify(self) -> None:
-        """Wake all who wait. The caller holds the condition."""
+        """Wake all waiting threads and coroutines. The caller holds the condition."""
         self._condition.notify_all()
         for callback in tuple(self._callbacks):
             callback()
@@ -60,7 +60,7 @@ class Observed:
         return ready()
 
     def _wait(self, ready: Callable[[], R | None], timeout: Duration | None, what: str) -> R:
-        """Return the first answer of `ready` that is not None."""
+        """Wait for and return the first result of `ready` that is not None."""
         limit = seconds_or_none(timeout, "the timeout")
         with self._condition:
             answer = self._condition.wait_for(lambda: self._check(ready), limit)
@@ -69,7 +69,7 @@ class Observed:
             return answer
 
     async def _wait_async(self, ready: Callable[[], R | None], timeout: Duration | None, what: str) -> R:
-        """As `_wait`, without a thread of its own."""
+        """Wait like `_wait`, without a thread of its own."""
         limit = seconds_or_none(timeout, "the timeout")
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()

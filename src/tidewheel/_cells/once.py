@@ -1,4 +1,4 @@
-"""A value that is written once: the first write wins, and everybody sees that one."""
+"""A value that is written once: the first write wins, and everybody sees its value."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ T = TypeVar("T")
 
 
 class Settled(NamedTuple, Generic[T]):
-    """Whether this call's value is the one, and which one it is."""
+    """Whether this call's value won, and the value that won."""
 
     won: bool
     value: T
 
 
 class Once(Closing, Generic[T]):
-    """A cell that nobody overwrites, as long as all use it through this class. See `Connection.once`."""
+    """A cell that is never overwritten, as long as all programs use this class. See `Connection.once`."""
 
     def __init__(self, cell: CellWriter[T]) -> None:
         self._cell = cell
 
     def set(self, value: T, *, timeout: Duration | None = None) -> Settled[T]:
-        """Write the value unless there is one; return the one that stands.
+        """Write the value unless there is one; return the value that won.
 
-        After `Offline`, call it again. If the lost attempt had won, `won` is False then, and `value` is this call's own.
+        After `Offline`, call this again. If the first attempt had won, `won` is False then, and `value` is this call's
+        own.
         """
         done = self._cell.compare_exchange(None, value, timeout=timeout)
         if done.applied:
@@ -36,7 +37,7 @@ class Once(Closing, Generic[T]):
         return Settled(False, done.seen)
 
     def get(self) -> T | None:
-        """Return the value if it was set, as far as is known here."""
+        """Return the value if it was set, as far as this process knows."""
         return self._cell.read()
 
     def wait(self, timeout: Duration | None = None) -> T:

@@ -1,4 +1,4 @@
-"""The record that a backend holds for a cell: the value, its declared type, and who wrote it."""
+"""The record that a backend stores for a cell: the value, its declared type, and its author."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tidewheel.errors import CorruptError
 
 FORMAT = 1
 FORGOTTEN = ""
-"""The type of a cell that let go of it: it is empty, and fits any declaration."""
+"""The type of a cell whose type was removed: the cell is empty, and any type can be declared."""
 
 
 class CellRecord(msgspec.Struct, frozen=True, array_like=True):
     """One version of a cell. `value` is None when the cell is empty; `token` makes every record different.
 
-    A field is only ever added at the end, with a default: older versions pass over what they do not know.
+    Fields are only added at the end, with a default: older versions skip unknown fields.
     """
 
     format: int
@@ -28,7 +28,7 @@ class CellRecord(msgspec.Struct, frozen=True, array_like=True):
     ticket: str | None = None
     proof: bytes | None = None
     author: Author | None = None
-    """None: an older version wrote it, which did not note this."""
+    """None if an older version wrote the record."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -36,7 +36,7 @@ _decode = msgspec.msgpack.Decoder(CellRecord).decode
 
 
 def new_token() -> bytes:
-    """Return bytes that no other record has."""
+    """Return unique bytes for a record."""
     return os.urandom(12)
 
 
@@ -62,5 +62,5 @@ def decode(data: bytes, where: str) -> CellRecord:
 
 
 def statement(path: str, type_name: str, token: bytes, value: bytes | None) -> bytes:
-    """Return what a writer signs who proves that the ticket is its own: everything that a reader goes by."""
+    """Return the bytes that a writer signs to prove that the ticket is its own: everything that readers rely on."""
     return b"tidewheel cell\0" + _encode((path, type_name, token, value))

@@ -1,9 +1,8 @@
-"""Tickets: readers show only values whose writer had one.
+"""Tickets: proof that a writer may write, checked by readers.
 
-A ticket is a signed JWT (HS256 with a shared secret, or EdDSA with an Ed25519 key pair) with a subject, an
-audience, an expiry and an id by which it can be revoked. It travels with the value, so whoever may read the
-backend can copy it. To make copies worthless, issue it for the writer's own public key: the writer then
-signs every value.
+A ticket is a signed JWT (HS256 with a shared secret, or EdDSA with an Ed25519 key pair) with a subject, an audience, an
+expiry and an id by which it can be revoked. The ticket is stored with the value, so anybody who can read the backend
+can copy it. To make copies worthless, issue the ticket for the writer's public key: the writer then signs every value.
 
     issuer = TicketIssuer(secret, audience="thresholds")
     cell.present(issuer.issue("node-1", lifetime="1 hour"))
@@ -24,7 +23,7 @@ from tidewheel.errors import ConfigError
 
 
 class Presented(NamedTuple):
-    """What came with a value: a ticket, a proof that it is the writer's own, and what was signed for that proof."""
+    """The data that came with a value: a ticket, a proof that it is the writer's own, and the bytes signed for that proof."""
 
     ticket: str | None
     proof: bytes | None
@@ -32,7 +31,7 @@ class Presented(NamedTuple):
 
 
 Validator: TypeAlias = Callable[[Presented], None]
-"""Raises `TicketRefused`, with the reason, for what it does not accept."""
+"""Raises `TicketRefused`, with the reason, if a ticket is not accepted."""
 
 
 class Ticket:
@@ -43,7 +42,7 @@ class Ticket:
         self._key = None if key is None else _private_key(key)
 
     def prove(self, signed: bytes) -> bytes | None:
-        """Sign what is written, if there is a key to do it with."""
+        """Sign the written bytes, if there is a key."""
         if self._key is None:
             return None
         signature: bytes = self._key.sign(signed)
@@ -51,7 +50,7 @@ class Ticket:
 
 
 class TicketIssuer:
-    """Makes tickets. `key` is the secret (bytes or str, HS256) or the Ed25519 private key (PEM or object, EdDSA)."""
+    """Issues tickets. `key` is the secret (bytes or str, HS256) or the Ed25519 private key (PEM or object, EdDSA)."""
 
     def __init__(self, key: Any, *, audience: str, algorithm: str = "HS256", issuer: str | None = None) -> None:
         _check_key(key, algorithm)
@@ -63,7 +62,7 @@ class TicketIssuer:
     def issue(self, subject: str, *, lifetime: Duration, ticket_id: str | None = None, writer_key: Any = None) -> str:
         """Return a ticket for `subject`, valid for `lifetime`, such as "1 hour".
 
-        `writer_key`, an Ed25519 public key (PEM or object), makes it good only together with the private one.
+        With `writer_key`, an Ed25519 public key (PEM or object), the ticket is valid only with the private key.
         """
         now = time.time()
         claims: dict[str, Any] = {
@@ -84,9 +83,9 @@ class TicketIssuer:
 class TicketValidator:
     """Accepts tickets of one issuer for one audience: give it to `require_ticket`.
 
-    `revoked` says which ids are revoked: a collection, or a function that is asked each time (for example
-    `lambda ticket_id: ticket_id in (revocations.read() or ())` over a cell). Clocks differ: a ticket that was issued up
-    to `ahead` in the future, by the reader's clock, is valid, and so is one that expired up to `leeway` ago.
+    `revoked` is a collection of revoked ids, or a function that is called each time (for example `lambda ticket_id:
+    ticket_id in (revocations.read() or ())` over a cell). To tolerate differing clocks, a ticket issued up to `ahead`
+    in the future, by the reader's clock, is valid, and so is a ticket that expired up to `leeway` ago.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class TicketValidator:
                 algorithms=[self._algorithm],
                 audience=self._audience,
                 issuer=self._issuer,
-                # The package cuts times to whole seconds, which ends a short life before it began.
+                # The package truncates times to seconds, so that a short-lived ticket would never be valid.
                 options={
                     "require": ["exp", "aud", "jti"],
                     "verify_exp": False,
@@ -168,7 +167,7 @@ def _jwt() -> Any:
 
 
 def _check_key(key: Any, algorithm: str) -> None:
-    """Refuse a key that the algorithm cannot use, when it is given and not when the first value comes."""
+    """Raise early, not at the first value, if the algorithm cannot use the key."""
     if algorithm not in ("HS256", "EdDSA"):
         raise ConfigError(f"tickets are signed with HS256 or EdDSA, not {algorithm!r}")
     if algorithm == "HS256" and (not isinstance(key, str | bytes) or len(key) < 32):

@@ -1,7 +1,7 @@
-"""Types as JSON: what a value must be, for those who do not have the program that declares the type.
+"""Types as JSON: a description of valid values, for programs that do not have the declaring class.
 
-A description has the kinds of values, the fields of records and the bounds that `msgspec.Meta` gives. Code of a class,
-such as `__post_init__`, is not in it: whoever checks by a description runs none of the program.
+A description has the kinds of values, the fields of records and the bounds of `msgspec.Meta`. It does not include code
+of a class, such as `__post_init__`: checking by a description runs no code of the program.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SIMPLE: dict[str, tuple[str, Any]] = {
     "UUIDType": ("uuid", uuid.UUID),
     "DecimalType": ("decimal", decimal.Decimal),
 }
-"""By the names of msgspec's classes: those of its newer versions may be lacking here."""
+"""By the names of msgspec's classes, some of which exist only in newer versions."""
 
 _PYTHON = dict(_SIMPLE.values())
 
@@ -44,7 +44,7 @@ _BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_
 
 
 def describe(declared: Any) -> Any:
-    """Return the description of a type: what JSON can hold. What cannot be described is "any".
+    """Return the description of a type as JSON data. A type that cannot be described is "any".
 
     >>> describe(dict[str, float])
     {'is': 'dict', 'key': 'str', 'of': 'float'}
@@ -53,7 +53,7 @@ def describe(declared: Any) -> Any:
         description = _described(msgspec.inspect.type_info(declared), ())
         msgspec.msgpack.Decoder(described_type(description))
     except (TypeError, NameError, ValueError):
-        # A mixture that msgspec takes of classes only, or a name that cannot be resolved.
+        # A union that msgspec supports only for classes, or a name that cannot be resolved.
         return ANY
     return description
 
@@ -80,7 +80,7 @@ def _described(info: msgspec.inspect.Type, within: tuple[type, ...]) -> Any:
         return _enum([each.value for each in info.cls])
     fields = getattr(info, "fields", None)
     if fields is None or info.cls in within:  # type: ignore[attr-defined]
-        # A class of its own, which only its program can check; or a record within itself, which is not followed.
+        # A custom class, which only its program can check, or a recursive record.
         return ANY
     return _record(info, [(each, _described(each.type, (*within, info.cls))) for each in fields])  # type: ignore[attr-defined]
 
@@ -108,7 +108,7 @@ def _bounded(description: Any, info: msgspec.inspect.Type) -> Any:
 
 
 def described_type(description: Any) -> Any:
-    """Return a type whose values are those of the described one. A record is a `msgspec.Struct` of its fields alone.
+    """Return a type that accepts the values of the described type. A record is a `msgspec.Struct` with only its fields.
 
     >>> described_type({"is": "list", "of": "int"})
     list[int]
@@ -132,11 +132,11 @@ def described_type(description: Any) -> Any:
 
 
 def _struct(name: str, fields: list[list[Any]], tag: list[Any] | None = None) -> Any:
-    # Numbered, as a field's name in JSON need not be one in Python.
+    # Numbered, because a field's JSON name need not be a valid Python name.
     given: list[tuple[str, Any, Any]] = []
     for number, (_, of, required) in enumerate(fields):
         declared = described_type(of)
-        # What is left out stays out of what is written: its default is the program's.
+        # A missing field stays missing when written: its default belongs to the program.
         default = msgspec.NODEFAULT if required else msgspec.UNSET
         given.append((f"f{number}", declared if required else declared | msgspec.UnsetType, default))
     return msgspec.defstruct(

@@ -1,1 +1,1 @@
-"""Checkpoints: what a commit says, its bytes, where it is kept, and what may be removed."""
+"""Checkpoints: their content, encoding and storage, and the deletion of unused files."""

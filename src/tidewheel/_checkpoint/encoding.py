@@ -1,7 +1,7 @@
-"""A checkpoint as bytes, and back: deterministic, lossless, and refused unless whole.
+"""Encode and decode checkpoints: deterministic, lossless, and rejected unless complete.
 
-The body is msgpack without maps: every mapping is a list of pairs in ascending order of their names, so that
-equal checkpoints give equal bytes and a name that comes twice is seen. The parts of shards are in pages or patches, see
+The body is msgpack without maps: every mapping is a list of pairs in ascending order of their names, so that equal
+checkpoints give equal bytes and a duplicate name is detected. The parts of shards are in pages or patches, see
 `tidewheel._checkpoint.pages`.
 """
 
@@ -40,21 +40,21 @@ from tidewheel.errors import ConfigError, CorruptError, StateError
 MAGIC = b"TIDEWCKP"
 VERSION = 6
 OLDEST = 2
-"""The oldest version that is read."""
+"""The oldest version that can be read."""
 
 _SMALL = 64 * 1024
 
 _K = TypeVar("_K", int, str, tuple[str, str])
 _V = TypeVar("_V")
 
-# Names that become part of a path have a pattern, and numbers that become the size of something have a limit: whoever may
-# write the store must not reach beyond it. `\Z`, since `$` accepts a line break behind it.
+# Names that become part of a path have a pattern, and numbers that become a size have a limit, so that somebody with
+# write access to the store cannot reach beyond it. `\Z`, because `$` accepts a trailing line break.
 _Token = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.]*\Z", max_length=200)]
-"""The token of a run, as `names` takes it into names of files."""
+"""The token of a run, which `names` puts into file names."""
 _Lineage = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_]*\Z", max_length=100)]
-"""Part of the name of the folder that holds local copies."""
+"""Part of the name of the folder for local copies."""
 _SourceFile = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,18}/[0-9]{1,18}\Z")]
-"""A file of Spark's log of a source: the number of the log and the number of the batch."""
+"""A file of Spark's log of a source: the number of the log and of the batch."""
 _Shards = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 _Tasks = Annotated[int, msgspec.Meta(ge=0, le=65_536)]
 _Count = Count
@@ -62,7 +62,7 @@ _File = tuple[FileName, _Count, _Count]
 _Slot = tuple[_File | None, msgspec.Raw]
 """The page of a group of shards, and its patch."""
 _Revoked = tuple[_Token, int, int, ShardParts]
-"""To which run, term, position, state."""
+"""Run, term, position, state."""
 
 
 class _Spark(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -90,7 +90,7 @@ class _Sink(msgspec.Struct, array_like=True, forbid_unknown_fields=True, order=T
 
 
 class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What is written. No field has a default: a body that lacks one is refused, never filled in."""
+    """The encoded body. No field has a default: a body that lacks a field is rejected."""
 
     stream_id: str
     sequence: int
@@ -141,7 +141,7 @@ _decode = msgspec.msgpack.Decoder(_Body).decode
 
 
 def encode(state: Manifest) -> bytes:
-    """Return the checkpoint's bytes. Raises `StateError` for values that cannot be held."""
+    """Encode a checkpoint. Raises `StateError` for values that cannot be stored."""
     try:
         return seal(MAGIC, VERSION, _encode(_body(state)))
     except (TypeError, OverflowError, UnicodeEncodeError) as error:
@@ -152,10 +152,10 @@ def encode(state: Manifest) -> bytes:
 
 
 def decode(data: bytes, stream_id: str | None = None, where: str = "", load_page: LoadPage | None = None) -> Manifest:
-    """Return the checkpoint that these bytes hold, whole, or raise. `load_page` reads its pages when they are needed.
+    """Decode a checkpoint completely, or raise. `load_page` reads its pages when they are needed.
 
-    `CorruptError`: the bytes are not a whole, undamaged checkpoint. `StateError`: another format version,
-    or a checkpoint of another stream than `stream_id`. `where`, a path or URL, is put into the errors.
+    Raises `CorruptError` if the bytes are not a complete, undamaged checkpoint, and `StateError` for another format
+    version or a checkpoint of another stream than `stream_id`. The errors include `where`, a path or URL.
     """
     what = f"checkpoint {where}" if where else "checkpoint"
     version, body = unseal(MAGIC, VERSION, data, what)
@@ -167,7 +167,7 @@ def decode(data: bytes, stream_id: str | None = None, where: str = "", load_page
     try:
         state = _Reading(what, load_page).state(_decode(_upgraded(body, version)))
     except (ConfigError, *UNDECODABLE) as error:
-        # The checksum holds, so these bytes were written like this: by another program, or by a faulty one.
+        # The checksum is right, so another program or a defect wrote these bytes.
         raise CorruptError(f"{what}: its body does not decode ({error}); it was not written by this format") from None
     if stream_id is not None and state.id.stream_id != stream_id:
         raise StateError(
@@ -178,7 +178,7 @@ def decode(data: bytes, stream_id: str | None = None, where: str = "", load_page
 
 
 def _upgraded(body: bytes, version: int) -> bytes:
-    """Return a body of an earlier format as one of today's; `msgspec.DecodeError` if it is none."""
+    """Convert a body of an earlier format to the current one; raise `msgspec.DecodeError` if it is invalid."""
     if version <= 2:
         body = format_2.upgraded(body)
     if version <= 3:
@@ -254,7 +254,7 @@ def _fleet(ledger: FleetLedger) -> _Fleet:
 
 
 class _Reading:
-    """Builds the checkpoint from a decoded body; refuses what the types alone do not rule out."""
+    """Builds the checkpoint from a decoded body, with the checks that the types do not cover."""
 
     def __init__(self, what: str, load_page: LoadPage | None) -> None:
         self._what, self._load_page = what, load_page
@@ -341,7 +341,7 @@ class _Reading:
             for place, (page, patch) in enumerate(slots)
         ]
         if not any(group.page for group in groups) and sum(len(patch) for _, patch in slots) <= _SMALL:
-            # All of it is here: it is refused or whole. What is large is checked group by group, when it is read.
+            # Small data is checked completely now. Large data is checked group by group, when it is read.
             for group in groups:
                 for shard, change in group.changes().items():
                     if change.kept >= 0 or change.parts is None:
@@ -353,12 +353,12 @@ class _Reading:
 
 
 def _pairs(mapping: Mapping[_K, _V]) -> list[tuple[_K, _V]]:
-    # By name only: two pairs never tie, and values need not be comparable.
+    # Sort by name only: names are unique, and values need not be comparable.
     return sorted(mapping.items(), key=lambda pair: pair[0])
 
 
 def _twice(rows: Iterable[tuple[Any, ...]]) -> Any:
-    """Return the first name, the head of a row, that comes a second time."""
+    """Return the first duplicate name; the name is the first item of a row."""
     seen = set()
     for name, *_ in rows:
         if name in seen:

@@ -8,8 +8,8 @@
     n bytes   body
     8 bytes   checksum       xxh64 of everything before it
 
-These places stay as they are in every later version, so that an older reader can tell a newer record from a
-damaged one: the checksum is judged first, the version after it.
+This layout is the same in every later version, so that an older reader can distinguish a newer record from a damaged
+one: the checksum is checked before the version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidewheel._core.decompression import expand, is_allowed
 from tidewheel.errors import CorruptError, StateError
 
 MAX_BODY = 2**30
-"""The largest body before compression: no manifest comes near it, and no forged length takes all memory."""
+"""The largest body before compression, far above any manifest, so that a forged length cannot exhaust memory."""
 
 _HEADER = struct.Struct("<8sHHIQ")
 _CHECKSUM = struct.Struct("<Q")
@@ -33,9 +33,9 @@ _LEVEL = 1
 
 
 def seal(magic: bytes, version: int, body: bytes) -> bytes:
-    """Return the record that holds `body`; the same arguments give the same bytes.
+    """Return the record that contains `body`; equal arguments give equal bytes.
 
-    (Compressed bytes are those of one release of zstd: another release may pack the same body differently.)
+    (Compressed bytes depend on the release of zstd.)
     """
     if len(body) > MAX_BODY:
         raise StateError(
@@ -50,10 +50,10 @@ def seal(magic: bytes, version: int, body: bytes) -> bytes:
 
 
 def unseal(magic: bytes, version: int, data: bytes, what: str) -> tuple[int, bytes]:
-    """Return the format version and the body of a record, or refuse it; `what` is how errors call it.
+    """Return the format version and the body of a record; `what` names the record in errors.
 
-    Raises `CorruptError` for bytes that are not a whole, undamaged record, and `StateError` for a record
-    whose format version is above `version`.
+    Raises `CorruptError` if the bytes are not a complete, undamaged record, and `StateError` if the format version is
+    above `version`.
     """
     if not data:
         _refuse(what, "it is empty (0 bytes)")

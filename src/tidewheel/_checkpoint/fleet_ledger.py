@@ -1,4 +1,4 @@
-"""What a manifest of a fleet's run says about shards. The fleet decides what goes in here; this is only how it is kept."""
+"""The part of a manifest about a fleet run's shards. The fleet decides its content; this module only stores it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class HeldShard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class RevokedShard(msgspec.Struct, frozen=True):
-    """A shard that was taken from the run: the run that takes it, and the term, position and state that it may adopt."""
+    """A shard that was taken from the run: the new run, and the term, position and state that it can adopt."""
 
     to: str
     term: int
@@ -24,13 +24,13 @@ class RevokedShard(msgspec.Struct, frozen=True):
 
 
 class FleetLedger(msgspec.Struct, frozen=True):
-    """The hand-over's part of a manifest. Batches carry it on unchanged."""
+    """The hand-over part of a manifest. Batches copy it unchanged."""
 
     held: dict[int, HeldShard] = {}
     revoked: dict[int, RevokedShard] = {}
     terms: dict[int, int] = {}
-    """The highest term of each shard that was ever this run's."""
+    """The highest term of each shard that ever belonged to this run."""
     closed_by: str | None = None
-    """The token of the run that closed the chain; a closed chain adopts nothing."""
+    """The token of the run that closed the chain; a closed chain adopts no shards."""
     is_last: bool = False
-    """Whether the chain is about to be removed: nobody appends to it any more."""
+    """Whether the chain is about to be deleted, so that nobody appends to it any more."""

@@ -1,4 +1,4 @@
-"""Manifests of format 2, which had all parts in the manifest and its files in a table: read as those of today."""
+"""Upgrade manifests of format 2, which contained all parts and a table of files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def upgraded(body: bytes) -> bytes:
-    """Return a body of format 2 as one of format 3; `msgspec.DecodeError` if it is none."""
+    """Convert a body of format 2 to format 3; raise `msgspec.DecodeError` if it is invalid."""
     fields = msgspec.msgpack.decode(body)
     try:
         files = fields[_FILES]

@@ -1,4 +1,4 @@
-"""Manifests of format 3, which did not say which sinks have output: read as those of today."""
+"""Upgrade manifests of format 3, which did not record which sinks have output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _decode = msgspec.msgpack.Decoder(list).decode
 
 
 def upgraded(body: bytes) -> bytes:
-    """Return a body of format 3 as one of format 4; `msgspec.DecodeError` if it is none."""
+    """Convert a body of format 3 to format 4; raise `msgspec.DecodeError` if it is invalid."""
     fields = _decode(body)
     fields.insert(_SINKS, [])
     return _encode(fields)

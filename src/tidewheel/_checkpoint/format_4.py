@@ -1,4 +1,4 @@
-"""Manifests of format 4, in which only Spark's log said what kinds of sources there are: read as those of today."""
+"""Upgrade manifests of format 4, in which only Spark's log recorded the kinds of sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _decode = msgspec.msgpack.Decoder(list).decode
 
 
 def upgraded(body: bytes) -> bytes:
-    """Return a body of format 4 as one of format 5; `msgspec.DecodeError` if it is none."""
+    """Convert a body of format 4 to format 5; raise `msgspec.DecodeError` if it is invalid."""
     fields = _decode(body)
     fields.insert(_SOURCE_KINDS, [])
     fields.insert(_SEEN, [])

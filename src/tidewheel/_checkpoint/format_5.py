@@ -1,6 +1,6 @@
-"""Manifests of format 5, which described the state of an operator as flat fields with their types as text.
+"""Upgrade manifests of format 5, which described an operator's state as flat fields with types as text.
 
-What such a text does not say precisely becomes an undeclared type: the start of the job then reads every stored value once.
+An imprecise text becomes an undeclared type; the start of the job then reads every stored value once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Old = list[Any]
 
 
 def upgraded(body: bytes) -> bytes:
-    """Return a body of format 5 as one of format 6; `msgspec.DecodeError` if it is none."""
+    """Convert a body of format 5 to format 6; raise `msgspec.DecodeError` if it is invalid."""
     fields = _decode(body)
     try:
         for _, info in fields[_OPERATORS]:
@@ -43,7 +43,7 @@ def upgraded(body: bytes) -> bytes:
 
 
 def described(fields: list[_Old]) -> tuple[Field, ...]:
-    """Return the fields of a state type as the description of what the operator keeps."""
+    """Return the fields of a state type as the description of the operator's values."""
     if not fields:
         return ()
     if fields[0][1].startswith(_RESULT):
@@ -53,7 +53,7 @@ def described(fields: list[_Old]) -> tuple[Field, ...]:
         return (Field("", _record(fields)),)
     if required:
         return (Field("", _type(text)),)
-    # A default suggested the type: a built-in one, or a record whose fields follow.
+    # A default suggested the type: a built-in type, or a record whose fields follow.
     return (Field("", suggested(_record(fields[1:]) if len(fields) > 1 else StateType(text))),)
 
 
@@ -82,12 +82,12 @@ def _member(text: str) -> StateType:
         return StateType(text)
     nested = _NESTED.fullmatch(text)
     if nested is None or nested[1] not in _COLLECTIONS:
-        return UNDECLARED  # A class, of which only the name was recorded; or a tuple, whose length was not.
+        return UNDECLARED  # A class, of which only the name was recorded, or a tuple, whose length was not recorded.
     return StateType(nested[1], parts=tuple(map(_type, _split(nested[2], ", "))))
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Split a text where it is not inside of brackets."""
+    """Split a text at separators outside brackets."""
     parts, depth = [""], 0
     for piece in re.split(rf"([\[\]]|{re.escape(separator)})", text):
         depth += {"[": 1, "]": -1}.get(piece, 0)

@@ -1,9 +1,8 @@
-"""Which files nobody needs any more, and their removal.
+"""Find and delete unused files.
 
-A file is needed by a kept checkpoint or a pin that refers to it, and may yet be needed if it was written for
-a sequence that is not behind the oldest kept checkpoint. Staged output is needed as long as a kept checkpoint
-carries it: that of an earlier sequence which may not be published yet. Files with names of another kind are not
-ours to remove.
+A file is needed if a kept checkpoint or a pin refers to it, and may still be needed if it was written for a sequence
+that is not older than the oldest kept checkpoint. Staged output is needed as long as a kept checkpoint carries it:
+output of an earlier sequence which may not be published yet. Files with other kinds of names are never deleted.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tidewheel._storage import Entry
 from tidewheel.errors import NotFound
 
 GRACE_NS = 10 * 60 * 10**9
-"""How old a file must be before it is removed, unless told otherwise."""
+"""The default minimum age of a file to be deleted."""
 
 _DELETERS = 8
 
@@ -37,10 +36,10 @@ def collectable(
     now: int,
     grace: int = GRACE_NS,
 ) -> list[Entry]:
-    """Return the files that may go. Pure.
+    """Return the files that can be deleted.
 
-    `listing` has paths below the job's folder. `now` and `grace` are nanoseconds; a file younger than `grace`
-    stays, whoever refers to it: clocks differ, and a short reader holds no pin.
+    `listing` has paths below the job's folder. `now` and `grace` are nanoseconds. A file younger than `grace` always
+    stays, because clocks differ and short readers hold no pin.
     """
     needed = {name for state in kept for name in state.needed_names()}
     needed.update(name for pin in pins if pin.holds(now) for name in pin.files)
@@ -58,12 +57,12 @@ def collectable(
 
 
 class Collected(msgspec.Struct, frozen=True):
-    """What a collection removed, or with `dry_run` would have removed."""
+    """The files that a collection deleted, or with `dry_run` would have deleted."""
 
     files: tuple[str, ...]
     bytes: int
     expired: tuple[str, ...]
-    """Names of the pins that had expired."""
+    """The names of the expired pins."""
 
 
 def collect(
@@ -74,16 +73,17 @@ def collect(
     dry_run: bool = False,
     keep: int | None = None,
 ) -> Collected:
-    """Remove the files of one job that nobody needs; safe beside a running job, tools and other collectors.
+    """Delete the unused files of one job. Safe while the job, tools and other collectors run.
 
-    With `keep`, checkpoints beyond the newest so many are let go first; `dry_run` tells what would go, and lets go of nothing.
-    Anything that does not decode, a checkpoint or a pin, stops it before the first removal.
+    With `keep`, drop all but that many of the newest checkpoints first; with `dry_run`, only report. A checkpoint or
+    pin that does not decode stops the collection before the first deletion.
     """
     folder = checkpoints.folder
     if keep is not None and not dry_run:
         checkpoints.retain(keep)
-    # In this order. What is listed and needed by a checkpoint or pin made since is found needed. Who pins a
-    # checkpoint meanwhile has seen it kept after creating the pin: it is in `kept`, or the pin in `pins`.
+    # The order matters. A listed file that a newer checkpoint or pin needs is found to be needed. A process that pins a
+    # checkpoint in the meantime has seen it kept after creating the pin, so the checkpoint is in `kept` or the pin in
+    # `pins`.
     listing = [*folder.list(STATE), *folder.list(STAGED)]
     manifests = _kept(checkpoints)
     pins = checkpoints.pins.all()
@@ -113,6 +113,7 @@ def _kept(checkpoints: StreamCheckpoints) -> list[Manifest]:
                 state.needed_names()
             return manifests
         except NotFound:
-            # Let go since it was listed, and its page is collected: only a new list can tell. If all are kept, a page is lost.
+            # The checkpoint may have been dropped after the listing and its page deleted: list again. If all are still
+            # kept, a page is lost.
             if {state.sequence for state in manifests} <= set(checkpoints.sequences()):
                 raise

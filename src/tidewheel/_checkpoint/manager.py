@@ -1,4 +1,4 @@
-"""Checkpoints for a program that drives its own loop: it tells of its events, and they are made when due."""
+"""Checkpoints for a program with its own loop: it reports its events, and checkpoints are made when due."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tidewheel._time.duration import Duration, seconds_or_none
 from tidewheel.errors import ConfigError, StateError
 
 Fill = Callable[[Manifest], Manifest]
-"""Gets a checkpoint with its id, count and epoch, and returns it with what the program adds to it."""
+"""Receives a checkpoint with its id, count and epoch, and returns it with the program's additions."""
 
 
 class CheckpointManager:
-    """Makes checkpoints by events, batches or time, whichever comes first, for each stream by itself.
+    """Makes checkpoints by events, batches or time, whichever comes first, for each stream separately.
 
     `every_events` and `every_batches` are numbers, `every` is a duration such as "30 s".
 
-    Call `recover` at the start and go on with the first event after the checkpoint it gives. A stream that
-    was not recovered starts after its newest checkpoint all the same: an event that is in it is refused.
+    Call `recover` at the start and continue with the first event after the checkpoint it returns. A stream that was not
+    recovered still starts after its newest checkpoint: an event that the checkpoint includes is rejected.
 
     >>> manager = CheckpointManager(CheckpointStore.open("memory:docs-manager"), every_events=2)
     >>> for number in (7, 8, 12):
@@ -42,14 +42,14 @@ class CheckpointManager:
         self.store = store
         self.triggers = Triggers(every_events, every_batches, seconds_or_none(every, "every="))
         self.total_checkpoints = 0
-        """Checkpoints made by this manager."""
+        """The number of checkpoints made by this manager."""
         self._clock = clock
         self._streams: dict[str, Progress] = {}
 
     def recover(self, stream_id: str) -> Manifest | None:
-        """Return the stream's newest checkpoint, whole, or `None`; counting goes on from it.
+        """Return the stream's newest checkpoint, or `None`, and continue counting from it.
 
-        Go on with the first event after its `sequence`: be careful not to feed that event again.
+        Continue with the first event after its `sequence`; do not pass the last event again.
         """
         state = self.store.latest(stream_id)
         self._streams[stream_id] = Progress() if state is None else _recovered(state)
@@ -60,7 +60,7 @@ class CheckpointManager:
     ) -> Manifest | None:
         """Count one processed event; return the checkpoint if one was due.
 
-        Sequences grow, with gaps or without, from any start. `fill` is called only when a checkpoint is made.
+        Sequences must grow, with or without gaps, from any start. `fill` is called only when a checkpoint is made.
         """
         return self._advance(stream_id, sequence, 1, 0, epoch, fill)
 
@@ -73,7 +73,7 @@ class CheckpointManager:
         *,
         fill: Fill | None = None,
     ) -> Manifest | None:
-        """Count one processed batch; `sequence` is that of its last event, `None` if it has no events."""
+        """Count one processed batch; `sequence` is that of its last event, `None` if the batch is empty."""
         if events < 0 or (sequence is None) != (events == 0):
             raise ConfigError(
                 f"a batch of stream {stream_id!r} was told with {events} events and the last sequence "
@@ -82,11 +82,11 @@ class CheckpointManager:
         return self._advance(stream_id, sequence, events, 1, epoch, fill)
 
     def on_tick(self, stream_id: str, *, fill: Fill | None = None) -> Manifest | None:
-        """Make a checkpoint if one is due by time, though no event came."""
+        """Make a checkpoint if one is due by time, even if no event came."""
         return self._advance(stream_id, None, 0, 0, None, fill)
 
     def checkpoint(self, stream_id: str, *, fill: Fill | None = None) -> Manifest | None:
-        """Make a checkpoint now; `None` if no event came since the last one."""
+        """Make a checkpoint now; return `None` if no event came since the last one."""
         progress = self._progress(stream_id)
         if progress.events == 0 or progress.sequence is None:
             return None

@@ -1,4 +1,4 @@
-"""The manifest: what one commit says about a job. A checkpoint and a manifest are the same thing."""
+"""The manifest: the content of one commit of a job. A checkpoint and a manifest are the same."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from tidewheel.errors import ConfigError
 Kind = Literal[
     "batch", "epoch", "flush", "claim", "stop", "import", "restore", "handover", "fork", "upgrade", "reshard"
 ]
-"""Why a commit was made. Each kind takes a sequence number. A `batch` is one of Spark's, an `epoch` has no input and delivers
-an epoch, a `flush` delivers the last one; a `fork` is the first commit of its job."""
+"""The reason for a commit. Each kind takes a sequence number.
+
+A `batch` is one of Spark's, an `epoch` has no input and delivers an epoch, a `flush` delivers the last epoch; a `fork`
+is the first commit of its job.
+"""
 
 
 class CheckpointId(msgspec.Struct, frozen=True, eq=False, array_like=True):
-    """Which checkpoint it is: the stream (a job's name) and the sequence.
+    """The identity of a checkpoint: the stream (a job's name) and the sequence.
 
-    `created_at`, in nanoseconds since the Unix epoch, is told but is no part of the identity: equality, hash
-    and order are those of `(stream_id, sequence)`.
+    `created_at`, in nanoseconds since the Unix epoch, is not part of the identity: equality, hash and order are those
+    of `(stream_id, sequence)`.
 
     >>> CheckpointId("orders", 7, created_at=1) == CheckpointId("orders", 7, created_at=2)
     True
@@ -43,7 +46,7 @@ class CheckpointId(msgspec.Struct, frozen=True, eq=False, array_like=True):
         if not 0 <= self.sequence < 2**63:
             raise ConfigError(f"a checkpoint's sequence is a number from 0 to 2**63 - 1, not {self.sequence}")
 
-    # Each comparison is written out: `msgspec.Struct` brings its own of those that are not, `!=` among them.
+    # All comparisons are defined, including `!=`: `msgspec.Struct` would add its own for missing ones.
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CheckpointId):
             return NotImplemented
@@ -69,7 +72,7 @@ class CheckpointId(msgspec.Struct, frozen=True, eq=False, array_like=True):
 
 
 class StagedOutput(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What the tasks staged for one sink in this commit; the tokens mean something to that sink only."""
+    """The output that tasks staged for one sink in this commit; only that sink understands the tokens."""
 
     sink: str
     rows: int
@@ -87,7 +90,7 @@ class Span(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class OperatorInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What an operator's state is made of, so that tools can read it and a changed program is noticed."""
+    """The type of an operator's state, so that tools can read it and a changed program is detected."""
 
     kind: str
     codec: str
@@ -95,57 +98,57 @@ class OperatorInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     keys: int | None = None
     fingerprint: str = ""
     values: tuple[Field, ...] = ()
-    """The types of the values that it keeps for users: a state, the sides of a join, the results of aggregates. May be empty."""
+    """The types of the operator's values: a state, the sides of a join, the results of aggregates. May be empty."""
 
 
 class PinnedCell(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a batch saw of a cell: its version and encoded value. The value `None` stands for the program's default."""
+    """The cell value that a batch used: its version and encoded value. `None` means the program's default."""
 
     version: int
     value: bytes | None = None
 
 
 class ForkOrigin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The job and the savepoint that a fork began from."""
+    """The job and the savepoint that a fork started from."""
 
     job: str
     savepoint: str
 
 
 Position = int | str | list[Any] | dict[str, Any]
-"""How far a source is read: a plain value, as JSON has them, that means something to that source only."""
+"""The position of a source: a JSON value that only the source understands."""
 
 
 class SeenFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A file that a source has taken: it is never read again."""
+    """A file that a source has read and never reads again."""
 
     source: str
     path: str
-    """The path or URL, as the source lists it; with a prefix where one source has several lists of files."""
+    """The path or URL, as the source lists it; with a prefix if one source has several lists of files."""
     number: int
-    """Files are numbered in the order in which the source took them; several may have the same number."""
+    """Files are numbered in the order in which the source read them; several can have the same number."""
     modified_ms: int
-    """When the file was modified last, in ms since 1970."""
+    """The file's modification time, in ms since 1970."""
     size: int
 
 
 class SparkSource(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What one line of Spark's offsets belongs to."""
+    """The owner of one line of Spark's offsets."""
 
     name: str
-    """The source in the program; empty for the clock that makes batches come while all sources are quiet."""
+    """The source in the program; empty for the clock that triggers batches while all sources are quiet."""
     kind: str
     log: int
-    """The number of its log, under which `SparkLog.files` and `SparkLog.seen` have it. No other source ever gets it."""
+    """The number of its log in `SparkLog.files` and `SparkLog.seen`. It is never reused for another source."""
 
 
 class SparkLog(msgspec.Struct, frozen=True):
-    """What Spark's checkpoint folder is rebuilt from.
+    """The data from which Spark's checkpoint folder is rebuilt.
 
-    `query` is the query id in its `metadata` file. `offsets` and `commits` hold the text of the newest log
-    files by batch number; `sources` says which source each line of the offsets is of. `files` holds small files of the
-    sources by log and name, and `seen` the file sources' newest entries that have not yet gone into the manifest's
-    `driver` parts. `logs` is how many numbers of logs were given out.
+    `query` is the query id in its `metadata` file. `offsets` and `commits` hold the text of the newest log files by
+    batch number; `sources` assigns each line of the offsets to a source. `files` holds small files of the sources by
+    log and name, and `seen` the file sources' newest entries that are not yet in the manifest's `driver` parts. `logs`
+    is the number of assigned log numbers.
     """
 
     query: str
@@ -158,17 +161,17 @@ class SparkLog(msgspec.Struct, frozen=True):
 
 
 SinkPlace = tuple[str, str]
-"""The name of a sink, and what it was: its kind and place, without credentials. An empty place is not known."""
+"""The name of a sink, and its kind and place without credentials. An empty place is unknown."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """One commit, whole: with the files it references, nothing else is needed to go on from it.
+    """One commit. Together with the files it references, it is all that a job needs to continue.
 
-    Times and epochs are nanoseconds since the Unix epoch. An epoch of `None` means that there is none yet, which is
-    not 0. `batch`, `now`, `parallelism`, `cells` and `carried_epoch` are those of the newest batch: with its parent, its
-    source offsets and the program they are all that the batch depended on. Only the epoch that the operators had got
-    before it may be above the parent's: batches that silence alone gave an epoch need no commit. Treat the mappings as
-    frozen too; make a changed copy with `replace`.
+    Times and epochs are nanoseconds since the Unix epoch. An epoch of `None` means that there is none yet, which is not
+    0. `batch`, `now`, `parallelism`, `cells` and `carried_epoch` belong to the newest batch: together with its parent,
+    its source offsets and the program, they determine the batch. Only the epoch that the operators had received before
+    the batch can be above the parent's: batches that only received an epoch because of silence need no commit. Treat
+    the mappings as frozen too; make a changed copy with `replace`.
 
     >>> Manifest(CheckpointId("orders", 1)).epoch is None
     True
@@ -177,71 +180,71 @@ class Manifest(msgspec.Struct, frozen=True):
     id: CheckpointId
     kind: Kind = "batch"
     run: str = ""
-    """The token of the run that made it."""
+    """The token of the run that made the commit."""
     host: str = ""
     """The host of the run that claimed the job."""
     batch: int | None = None
-    """The number of the newest batch in it."""
+    """The number of the newest included batch."""
     event_count: int = 0
     epoch: int | None = None
-    """The merged epoch of all inputs: the watermark. It goes out with the next batch."""
+    """The merged epoch of all inputs: the watermark. The next batch delivers it."""
     carried_epoch: int | None = None
-    """The epoch that the newest batch carried, if that was new."""
+    """The epoch that the newest batch delivered, if it was new."""
     delivered_epoch: int | None = None
-    """The epoch that the operators got last."""
+    """The last epoch that the operators received."""
     behind: dict[int, int | None] = {}
-    """The shards that came from a holder whose clock was behind, each with the epoch that it got last."""
+    """Shards from a holder whose clock was behind, each with the last epoch that it received."""
     source_offsets: dict[str, Position] = {}
-    """By source: its position."""
+    """Positions by source."""
     source_kinds: dict[str, str] = {}
-    """By source: what its position is of (`Source.kind`)."""
+    """By source: the kind of its position (`Source.kind`)."""
     operator_states: dict[str, bytes] = {}
-    """States held in the manifest itself, opaque; sharded state is in `shards`."""
+    """Opaque states stored in the manifest itself; sharded state is in `shards`."""
     metadata: dict[str, str] = {}
-    """Texts of the user's own. Tidewheel keeps nothing here."""
+    """The user's own texts. Tidewheel stores nothing here."""
     n_shards: int = 64
     parallelism: int = 1
     now: int = 0
-    """The pinned clock of the batch."""
+    """The time of the batch."""
     operators: dict[str, OperatorInfo] = {}
     former_operators: dict[int, dict[str, OperatorInfo]] = {}
-    """The shards that came from a holder with another version of the program: what that program kept in them."""
+    """Shards from a holder with another version of the program, with the operators of that program."""
     key_kinds: dict[str, str] = {}
-    """The type of the keys that each `key_by` gave first: all its keys are of that type. And that of each operator's keys."""
+    """The type of the first keys of each `key_by`, which all its keys must have, and the key type of each operator."""
     shards: Mapping[int, ShardParts] = {}
     """A `ShardMap` once it is in a store: its pages are read when they are first needed."""
     driver: ShardParts = ShardParts()
-    """The driver's own tables, kept as one more shard: the files that sources have seen."""
+    """The driver's own tables, stored like one more shard: the files that sources have read."""
     seen: tuple[SeenFile, ...] = ()
-    """The newest files that sources have seen, which are not in `driver` yet."""
+    """The newest files that sources have read and that are not in `driver` yet."""
     outputs: tuple[StagedOutput, ...] = ()
     outputs_of: int | None = None
-    """The commit whose output `outputs` is; `None`: this one's own."""
+    """The commit that `outputs` belongs to; `None` means this commit."""
     published: int = 0
-    """The output of all commits up to this sequence is published, or void."""
+    """The output of all commits up to this sequence is published or void."""
     retract: Span | None = None
-    """The commits whose published output a restore made void. The next run takes it back from the sinks."""
+    """The commits whose published output a restore made void. The next run removes it from the sinks."""
     retracted: tuple[Span, ...] = ()
-    """The commits whose output may have been taken back."""
+    """The commits whose output may have been removed from sinks."""
     sinks: dict[SinkPlace, int] = {}
-    """By sink and place: the newest commit whose output may be there. What a restore makes void is where it is above `after`."""
+    """By sink and place: the newest commit whose output may be there. A restore makes output above `after` void."""
     cells: dict[str, PinnedCell] = {}
     frontiers: dict[str, Frontier] = {}
     counts: dict[str, int] = {}
     spark: SparkLog | None = None
     lineage: str = ""
-    """Changes at a fork and a restore: equal sequences of unequal lineage may differ."""
+    """Changes at a fork and a restore: equal sequences of different lineages can differ."""
     parent: int | None = None
-    """The sequence this one continues."""
+    """The sequence of the previous commit."""
     flushed: int | None = None
     """The sequence of the final flush, if a bounded run has ended the job."""
     forked_from: ForkOrigin | None = None
     transfers_out: dict[str, Transfer] = {}
-    """By id: keys that this job has let go, until the target has them."""
+    """By id: keys that this job has given away, until the target has them."""
     transfers_in: tuple[str, ...] = ()
-    """The ids of transfers that this job has taken in, as long as their notices are there."""
+    """The ids of transfers that this job has received, as long as their notices exist."""
     fleet: FleetLedger | None = None
-    """What a fleet's hand-over needs; `None` in a job that runs by itself."""
+    """The data for a fleet's hand-over; `None` in a job that runs alone."""
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -256,11 +259,11 @@ class Manifest(msgspec.Struct, frozen=True):
         return self.driver.files() | ShardMap.of(self.shards, self.n_shards).files()
 
     def pages(self) -> frozenset[FileRef]:
-        """Return the pages that hold the parts of this checkpoint's shards."""
+        """Return the pages that contain the parts of this checkpoint's shards."""
         return self.shards.pages() if isinstance(self.shards, ShardMap) else frozenset()
 
     def needed_names(self) -> frozenset[str]:
-        """Return the names of all files that must stay as long as this checkpoint does."""
+        """Return the names of all files that must exist as long as this checkpoint does."""
         return frozenset(file.name for file in self.files() | self.pages())
 
     def replace(self, **changes: Any) -> Manifest:

@@ -1,8 +1,8 @@
-"""The state of aggregates and joins, with names for its parts. Opening state runs no code: the manifest says what is what.
+"""Names for the parts of stored aggregates and joins. Reading state runs no user code: the manifest has the names.
 
-Of aggregates, a list of numbers is stored, which several of them may share: the mean of a column is made of its sum and its
-count. The manifest has the numbers' names in the operator's layout, and among its values what each result is made of. Of joins,
-lists are stored whose parts are known by the operator's kind.
+Aggregates are stored as a list of numbers, which several of them can share: the mean of a column uses its sum and its
+count. The manifest has the numbers' names in the operator's layout, and the components of each result among its values.
+Joins are stored as lists whose parts depend on the operator's kind.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _Named = Callable[[Any], Any]
 
 
 def result_fields(results: Mapping[str, str]) -> tuple[Field, ...]:
-    """Return results, each with what it is made of, such as `mean:amount`, as a manifest has them."""
+    """Return results with their components, such as `mean:amount`, in the form of the manifest."""
     return tuple(Field(name, StateType(RESULT, made_of)) for name, made_of in results.items())
 
 
 def results_of(values: Sequence[Field]) -> dict[str, str]:
-    """Return the results that an operator keeps, each with what it is made of; none if it is no aggregate."""
+    """Return an operator's results with their components; an empty dict if it is not an aggregate."""
     return {each.name: each.type.name for each in values if each.type.kind == RESULT}
 
 
 def with_names(info: OperatorInfo, codec: StateCodec) -> StateCodec:
-    """Return the codec that decodes an operator's state with names for its parts; the codec itself where they are not known.
+    """Return a codec that decodes an operator's state with named parts; the codec itself if the names are unknown.
 
-    What is encoded is the stored form, as ever.
+    Encoding is unchanged.
     """
     naming = _naming(info)
     return codec if naming is None else _NamedCodec(codec, naming)
@@ -59,7 +59,7 @@ class _NamedCodec(BulkCodec):
 
 
 def _naming(info: OperatorInfo) -> _Named | None:
-    """Return what gives names to the parts of a key's stored state; None where the manifest does not tell."""
+    """Return a function that names the parts of a key's stored state; None if the manifest does not describe them."""
     if info.kind in _JOINS:
         return _JOINS[info.kind]
     results = results_of(info.values)
@@ -73,18 +73,18 @@ def _naming(info: OperatorInfo) -> _Named | None:
         length = gcd(int(panes[1]), int(panes[2]))
         return row and _of_rows(row, lambda numbers: (numbers[0], numbers[0] + length))
     if sessions is not None:
-        # A session is stored with its start, its end and its status before its numbers.
+        # A stored session has its start, end and status before its numbers.
         row = _of_row(results, sessions[1], 3)
         return row and _of_rows(row, lambda numbers: (numbers[0], numbers[1]))
     return None
 
 
 def _of_sides(*names: str) -> _Named:
-    """Return what names the entries that wait on the two sides of a join. What is stored after these is for the codec."""
+    """Return a function that names the waiting entries of the two sides of a join. Later parts are left to the codec."""
 
     def named(sides: Any) -> Any:
         if not isinstance(sides, list):
-            return sides  # None, or what stands for sides that are stored in segments.
+            return sides  # None, or the placeholder for sides that are stored in segments.
         left, right = ([dict(zip(names, entry, strict=True)) for entry in side] for side in sides[:2])
         return {"left": left, "right": right}
 
@@ -102,7 +102,7 @@ _JOINS: dict[str, _Named] = {
     "as_of_join": _of_sides("time", "value"),
     "window_join": _of_joined_windows,
 }
-"""By the kind of the join."""
+"""The naming functions by the kind of the join."""
 
 
 def _of_rows(row: _Named, span: Callable[[Any], tuple[int, int]]) -> _Named:
@@ -113,7 +113,7 @@ def _of_rows(row: _Named, span: Callable[[Any], tuple[int, int]]) -> _Named:
 
 
 def _of_row(results: Mapping[str, str], layout: str, before: int) -> _Named | None:
-    """Return what makes results of a row of numbers, the first of which are not of aggregates; None for an unknown layout."""
+    """Return a function that computes results from a row of numbers after `before` other items; None for an unknown layout."""
     places = {number: before + place for place, number in enumerate(layout.split(", "))}
     try:
         made = {name: _result(made_of, places) for name, made_of in results.items()}
@@ -123,7 +123,10 @@ def _of_row(results: Mapping[str, str], layout: str, before: int) -> _Named | No
 
 
 def _result(made_of: str, places: Mapping[str, int]) -> _Named:
-    """Return what makes one result, such as `mean:amount`, of a row. Where all values were null, it is None."""
+    """Return a function that computes one result, such as `mean:amount`, from a row.
+
+    The result is None if all values were null.
+    """
     kind, _, column = made_of.partition(":")
     if kind in ("rows", "count"):
         number = places[made_of]

@@ -1,5 +1,4 @@
-"""Where a job's files are, and what their names tell: the sequence they were written for, by which run,
-task, attempt.
+"""The locations and names of a job's files. A name contains the sequence, run, task and attempt that wrote the file.
 
 Below the state URL every job has a folder:
 
@@ -27,7 +26,7 @@ CHAIN, STATE, STAGED, PINS = "chain", "state", "staged", "pins"
 CELLS = "cells"
 PROGRAM = "program.json"
 DEFAULT_STATE = "file:.tidewheel"
-"""Where a job's state is if its program does not say: in the folder that the program is started in."""
+"""The default state URL: in the working directory of the program."""
 
 Suffix = Literal["delta", "snap", "run"]
 
@@ -39,7 +38,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_.]+")
 
 
 class StateFileName(msgspec.Struct, frozen=True):
-    """What the name of a state file tells."""
+    """The parts of a state file's name."""
 
     sequence: int
     run: str
@@ -47,14 +46,13 @@ class StateFileName(msgspec.Struct, frozen=True):
     attempt: int
     suffix: Suffix
     place: int = 0
-    """Which one it is of several files of the same attempt."""
+    """The index among several files of the same attempt."""
 
 
 def folder(stream_id: str) -> str:
-    """Return the folder of a job or stream below the state URL; unequal names have unequal folders.
+    """Return the folder of a job or stream below the state URL; different names have different folders.
 
-    Every byte that is not a letter, a digit, or one of `_-.` is written as `=` and two hex digits, as is a
-    leading dot.
+    Every byte that is not a letter, a digit, or one of `_-.`, and a leading dot, is written as `=` and two hex digits.
 
     >>> folder("orders"), folder("eu/orders")
     ('orders', 'eu=2Forders')
@@ -76,7 +74,7 @@ def folder(stream_id: str) -> str:
 
 
 def stream_of(name: str) -> str | None:
-    """Return the stream whose `folder` is this; None if it is no stream's, as something else that is in the same place.
+    """Return the stream that this `folder` belongs to; None if it is not a stream's folder.
 
     >>> stream_of("eu=2Forders"), stream_of("lost+found"), stream_of("=FF")
     ('eu/orders', None, None)
@@ -90,7 +88,7 @@ def stream_of(name: str) -> str | None:
 
 
 def state_file(sequence: int, run: str, task: int, attempt: int, suffix: Suffix, place: int = 0) -> str:
-    """Return the name of a state file, or of the one in its place among several of the same attempt.
+    """Return the name of a state file; `place` is its index among several files of the same attempt.
 
     >>> state_file(7, "r1", 3, 0, "delta"), state_file(7, "r1", 3, 0, "delta", 1)
     ('state/00000000000000000007-r1-3-0.delta', 'state/00000000000000000007-r1-3-0.1.delta')
@@ -99,7 +97,7 @@ def state_file(sequence: int, run: str, task: int, attempt: int, suffix: Suffix,
 
 
 def staged_file(sequence: int, run: str, task: int, attempt: int, rest: str) -> str:
-    """Return the name of a staged file; `rest` is the sink's own part of it, such as `out.arrow`."""
+    """Return the name of a staged file; `rest` is the sink's own part of the name, such as `out.arrow`."""
     return f"{STAGED}/{_stem(sequence, run, task, attempt)}-{rest}"
 
 
@@ -113,7 +111,7 @@ def page_file(sequence: int, run: str, group: int, digest: int) -> str:
 
 
 def parse_state_file(name: str) -> StateFileName | None:
-    """Return what the name of a state file tells, or `None` if it is no such name."""
+    """Parse the name of a state file; return `None` for any other name."""
     match = _STATE_FILE.fullmatch(name)
     if match is None:
         return None

@@ -1,9 +1,9 @@
-"""Pages: the parts of a group of shards, outside the manifest, in immutable files that manifests share.
+"""Pages: the parts of a group of shards, stored outside the manifest in immutable files that manifests share.
 
-A manifest has a slot for each group. A slot refers to the group's page, if one was ever written, and has a *patch*: what
-changed since that page was written. A group without a page is in its patch alone, so the manifest of a small job is one
-object. When the patches together grow past `INLINE_BYTES`, the largest become pages: a commit costs what it changes, not
-what the job has.
+A manifest has a slot for each group. A slot refers to the group's page, if one was ever written, and has a *patch*: the
+changes since that page was written. A group without a page is only in its patch, so the manifest of a small job is one
+object. When the patches together exceed `INLINE_BYTES`, the largest become pages: the cost of a commit depends on its
+changes, not on the size of the job.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tidewheel._storage import Store
 from tidewheel.errors import CorruptError, NotFound
 
 PAGE_SHARDS: Final = 128
-"""How many shards a page is for."""
+"""The number of shards per page."""
 INLINE_BYTES: Final = 1 << 20
-"""How many bytes of patches a manifest has before some become pages; about a thousand shards with a dozen parts each."""
+"""The maximum total size of a manifest's patches; about a thousand shards with a dozen parts each."""
 
 MAGIC = b"TIDEWPAG"
 VERSION = 1
@@ -34,13 +34,13 @@ Shard = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """How a shard differs from what its page says."""
+    """The difference between a shard and its page."""
 
     shard: Shard
     kept: int
-    """How many of the page's deltas stay, with its snapshot; `parts` then has the deltas after them. -1: nothing stays."""
+    """How many of the page's deltas stay, with its snapshot; `parts` has the later deltas. -1: nothing stays."""
     parts: ShardParts | None
-    """None: the job has the shard no more."""
+    """None: the job no longer has the shard."""
 
 
 LoadPage = Callable[[FileRef], Mapping[int, ShardParts]]
@@ -53,9 +53,9 @@ _decode_parts = msgspec.msgpack.Decoder(ShardParts).decode
 
 
 def page_count(n_shards: int) -> int:
-    """Return how many groups the shards of a job are in. A shard's group is its number modulo this.
+    """Return the number of groups. A shard's group is its number modulo this.
 
-    Tasks have their shards modulo the parallelism. So where that is a power of two, a task needs few pages, or one.
+    A task's shards are selected modulo the parallelism. If that is a power of two, a task needs few pages or only one.
 
     >>> page_count(64), page_count(65536)
     (1, 512)
@@ -64,9 +64,9 @@ def page_count(n_shards: int) -> int:
 
 
 def pages_to_write(patch_bytes: Sequence[int], inline_bytes: int = INLINE_BYTES) -> list[int]:
-    """Return the positions of the patches that become pages, so that no more than `inline_bytes` stay. Pure.
+    """Return the indexes of the patches to write as pages, so that at most `inline_bytes` remain.
 
-    The largest go first: they make the most room for each page that is written, and pages are not all written at once.
+    The largest come first: they free the most space per written page, and not all pages are written at once.
 
     >>> pages_to_write([10, 40, 30], inline_bytes=45)
     [1]
@@ -82,7 +82,7 @@ def pages_to_write(patch_bytes: Sequence[int], inline_bytes: int = INLINE_BYTES)
 
 
 def change_of(shard: int, old: ShardParts | None, parts: ShardParts | None) -> Change:
-    """Return what a patch says of a shard whose page has `old`.
+    """Return the patch entry of a shard whose page has `old`.
 
     >>> change_of(7, None, None)
     Change(shard=7, kept=-1, parts=None)
@@ -97,7 +97,7 @@ def change_of(shard: int, old: ShardParts | None, parts: ShardParts | None) -> C
 
 
 def changed(change: Change, old: ShardParts | None) -> ShardParts | None:
-    """Return a shard's parts after a change of what its page has."""
+    """Apply a change to the parts of a shard on its page."""
     if change.kept < 0 or change.parts is None:
         return change.parts
     if old is None or change.kept > len(old.deltas):
@@ -109,19 +109,19 @@ def changed(change: Change, old: ShardParts | None) -> ShardParts | None:
 
 
 def encode_change(change: Change) -> bytes:
-    """Return one change as bytes."""
+    """Encode one change."""
     return _encode(change)
 
 
 def encode_patch(changes: Sequence[bytes]) -> bytes:
-    """Return encoded changes as the bytes of a patch."""
-    # An array of msgpack, whose items are encoded already: its head, and then they as they are.
+    """Join encoded changes into a patch."""
+    # A msgpack array of already encoded items: write its header, then the items unchanged.
     head = bytes([0x90 | len(changes)]) if len(changes) < 16 else b"\xdd" + len(changes).to_bytes(4, "big")
     return head + b"".join(changes)
 
 
 def decode_patch(data: bytes | memoryview | msgspec.Raw) -> dict[int, Change]:
-    """Return the changes of a patch by shard; raises `msgspec.DecodeError`."""
+    """Return the changes of a patch by shard; raise `msgspec.DecodeError` if it is invalid."""
     changes = _decode_changes(data)
     by_shard = {change.shard: change for change in changes}
     if len(by_shard) != len(changes):
@@ -130,15 +130,15 @@ def decode_patch(data: bytes | memoryview | msgspec.Raw) -> dict[int, Change]:
 
 
 def encode_page(parts: Mapping[int, ShardParts]) -> bytes:
-    """Return a group's parts as the bytes of a page; the same parts give the same bytes."""
+    """Encode a group's parts as a page; equal parts give equal bytes."""
     return seal(MAGIC, VERSION, _encode(sorted(parts.items())))
 
 
 class StoredPage(Mapping[int, ShardParts]):
-    """The parts of a page as they were read; each is decoded when it is first asked for."""
+    """The parts of a page; each is decoded on first use."""
 
     def __init__(self, data: bytes, ref: FileRef, where: str) -> None:
-        """Take the bytes of a page; a `CorruptError`, which names it, if they are not those that `ref` refers to."""
+        """Use the bytes of a page; raise `CorruptError`, which names the page, if they do not match `ref`."""
         self._what = f"page {ref.name} at {where}"
         found = int(xxh64_intdigest(data))
         if len(data) != ref.size or found != ref.checksum:
@@ -178,18 +178,18 @@ class StoredPage(Mapping[int, ShardParts]):
 
 
 class PageReader:
-    """Reads the pages of one stream. This process keeps what it read lately: most pages are those of the last commit."""
+    """Reads the pages of one stream, with a cache per process: most pages are those of the last commit."""
 
     _held: dict[tuple[str, FileRef], StoredPage] = {}  # noqa: RUF012
     _bytes = 0
     _lock = threading.Lock()
 
     def __init__(self, folder: Store) -> None:
-        """Take the folder of the stream."""
+        """Use the folder of the stream."""
         self._folder = folder
 
     def __call__(self, ref: FileRef) -> StoredPage:
-        """Return a page; `NotFound` or `CorruptError`, which name it, if it is not there or not the one referred to."""
+        """Return a page; raise `NotFound` or `CorruptError`, which name it, if it is missing or does not match."""
         key = (self._folder.url, ref)
         page = self._held.get(key)
         if page is None:

@@ -1,8 +1,7 @@
-"""How a pin comes to hold what it names: create it, then look whether that was still there.
+"""Create pins safely: create the pin first, then check that the pinned checkpoint still exists.
 
-The collector reads the chain, then the pins. If a checkpoint is still kept after its pin was created, then a
-collector either read the chain before that look, and found the checkpoint, or reads the pins after it, and
-finds the pin.
+The collector reads the chain, then the pins. If a checkpoint is still kept after its pin was created, a collector
+either read the chain before that check and found the checkpoint, or reads the pins after it and finds the pin.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def hold_checkpoint(
     expires_at: int | None = None,
     holder: str = "",
 ) -> Manifest:
-    """Pin a kept checkpoint under a new name and return it; `NotFound`, and no pin, if it is not kept."""
+    """Pin a kept checkpoint under a new name and return it; raise `NotFound`, without a pin, if it is not kept."""
     state = checkpoints.load(sequence)
     checkpoints.pins.create(pin(name, kind, state, expires_at=expires_at, holder=holder))
     if sequence not in checkpoints.sequences():
@@ -42,7 +41,7 @@ def hold_savepoint(
     expires_at: int | None = None,
     holder: str = "",
 ) -> Manifest:
-    """Pin what a savepoint holds under a new name and return it; `NotFound` if the savepoint is not there."""
+    """Pin the checkpoint of a savepoint under a new name and return it; raise `NotFound` if there is no such savepoint."""
     state = checkpoints.pins.read(savepoint).state(checkpoints.load_page)
     checkpoints.pins.create(pin(name, kind, state, copy=True, expires_at=expires_at, holder=holder))
     try:

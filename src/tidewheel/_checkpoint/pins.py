@@ -1,12 +1,11 @@
-"""Pins: what must stay though no kept checkpoint may refer to it any more.
+"""Pins: protect files that no kept checkpoint may refer to any more.
 
-A savepoint, a fork, an adopter and a long reader each hold one, as `pins/<name>.pin` in the folder of the
-job whose files they need. Every pin lists those files. A savepoint has the whole manifest too, so that it
-outlives its record in the chain.
+A savepoint, a fork, an adopter and a long reader each hold a pin, as `pins/<name>.pin` in the folder of the job whose
+files they need. Every pin lists those files. A savepoint also contains the whole manifest, so that it outlives its
+record in the chain.
 
-Who pins a kept checkpoint creates the pin first and then looks whether the checkpoint is still kept; the
-collector reads the chain first and the pins after it. So either the collector finds the checkpoint kept, or
-it finds the pin.
+To pin a kept checkpoint, create the pin first and then check that the checkpoint is still kept; the collector reads the
+chain first and the pins after it. So the collector finds either the checkpoint or the pin.
 """
 
 from __future__ import annotations
@@ -36,25 +35,25 @@ _SUFFIX = ".pin"
 
 
 class Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One hold on a job's files. Times are nanoseconds since the Unix epoch."""
+    """A pin on a job's files. Times are nanoseconds since the Unix epoch."""
 
     name: Annotated[str, msgspec.Meta(pattern=_NAME.pattern)]
     kind: PinKind
     sequence: Count
     files: tuple[FileName, ...]
-    """Names of the files held. Those of other jobs are listed too, but are held by pins over there."""
+    """The names of the pinned files. Files of other jobs are listed too, but pins in those jobs protect them."""
     manifest: bytes | None = None
     """The encoded checkpoint itself."""
     expires_at: int | None = None
     holder: str = ""
-    """Who holds it, for people to read: a job, a host and process."""
+    """The holder, for information: a job, a host and process."""
 
     def holds(self, now: int) -> bool:
         """Whether it has not expired."""
         return self.expires_at is None or now < self.expires_at
 
     def state(self, load_page: LoadPage | None = None) -> Manifest:
-        """Return the checkpoint that the pin has a copy of; `load_page` reads the pages of the pin's job."""
+        """Return the copy of the checkpoint in the pin; `load_page` reads the pages of the pin's job."""
         if self.manifest is None:
             raise StateError(f"the {self.kind} pin {self.name!r} has no copy of checkpoint {self.sequence}")
         return decode(self.manifest, where=f"in the pin {self.name!r}", load_page=load_page)
@@ -69,9 +68,9 @@ def pin(
     expires_at: int | None = None,
     holder: str = "",
 ) -> Pin:
-    """Return a pin on all that a checkpoint references.
+    """Return a pin on all files that a checkpoint references.
 
-    A savepoint always has a copy of the checkpoint in it, the others only with `copy`.
+    A savepoint always contains a copy of the checkpoint, other pins only with `copy`.
     """
     check_name(name)
     return Pin(
@@ -86,7 +85,7 @@ def pin(
 
 
 def check_name(name: str) -> str:
-    """Return the name, or refuse it: it becomes a file's name."""
+    """Return the name; raise if it is not a valid file name."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"{name!r} cannot be the name of a savepoint or pin: use 1 to 200 letters, digits and _ . = -, "
@@ -102,33 +101,33 @@ class Pins:
         self._store = folder
 
     def create(self, pin: Pin) -> None:
-        """Store a pin; `StateError` if another of that name is there. The same pin again is fine."""
+        """Store a pin; raise `StateError` if there is another pin of that name. Storing the same pin again is allowed."""
         if not self._store.create(_path(pin.name), _encode(pin)):
             raise StateError(
                 f"there is already a pin {pin.name!r} at {self._store.url}; choose another name or drop that one first"
             )
 
     def renew(self, pin: Pin) -> None:
-        """Store a pin over the one of its name: a reader that goes on moves its expiry."""
+        """Replace the pin of the same name, for example to extend a reader's expiry."""
         self._store.write(_path(pin.name), _encode(pin))
 
     def read(self, name: str) -> Pin:
-        """Return the pin of that name; `NotFound` if there is none."""
+        """Return the pin of that name; raise `NotFound` if there is none."""
         return self._read(_path(check_name(name)))
 
     def drop(self, name: str) -> None:
-        """Remove a pin; an absent one is fine."""
+        """Delete a pin, if it exists."""
         self._store.delete(_path(check_name(name)))
 
     def all(self) -> list[Pin]:
-        """Return every pin, by name. One that does not decode is an error: what it holds is not known."""
+        """Return every pin, sorted by name. Raise if one does not decode, because the files it protects are unknown."""
         while True:
             paths = [entry.path for entry in self._store.list(PINS) if entry.path.endswith(_SUFFIX)]
             try:
                 return [self._read(path) for path in paths]
             except NotFound:
-                # Dropped since it was listed. Another that was made from it, and holds the same files, may be
-                # missing in the list too: only a new list can tell.
+                # The pin was dropped after the listing. Another pin that was copied from it, with the same files, may
+                # be missing in the listing too: list again.
                 continue
 
     def _read(self, path: str) -> Pin:

@@ -1,4 +1,4 @@
-"""Which records of a commit chain may go. Pure."""
+"""Decide which records of a commit chain can be deleted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidewheel.errors import ConfigError
 
 
 def check_keep(keep: int) -> int:
-    """Return the number of checkpoints to keep, or refuse it: the newest always stays."""
+    """Return the number of checkpoints to keep; raise if it is below 1, because the newest always stays."""
     if keep < 1:
         raise ConfigError(f"the number of checkpoints to keep must be at least 1, not {keep}")
     return keep
@@ -18,11 +18,11 @@ def check_keep(keep: int) -> int:
 def oldest_kept(
     sequences: Sequence[int], keep: int, pins: Iterable[Pin] = (), now: int = 0, young: int | None = None
 ) -> int | None:
-    """Return the sequence below which records may go, or `None` if there are no records.
+    """Return the sequence below which records can be deleted, or `None` if there are no records.
 
-    The newest `keep` stay, and all from the sequence `young` on, the first that is too young to go. So does the
-    checkpoint of every pin that has no copy of it and has not expired, with all after it: records go in ascending order,
-    so that what stands is unbroken. A savepoint has its own copy and keeps no record.
+    The newest `keep` records stay, and all from the sequence `young` on, the first that is too young to be deleted. The
+    checkpoint of every pin without a copy that has not expired stays too, with all later records: records are deleted
+    in ascending order, so that the chain has no gaps. A savepoint has its own copy and keeps no record.
 
     >>> oldest_kept([3, 4, 5, 6], keep=2)
     5

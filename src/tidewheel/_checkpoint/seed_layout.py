@@ -1,11 +1,11 @@
-"""The seed's own layout, byte for byte: an exchange format for checkpoints whose offsets are plain numbers.
+"""The seed's own layout: an exchange format for checkpoints whose offsets are plain numbers.
 
     8 bytes  sequence, 8 bytes watermark_ns, 8 bytes event_count  (all numbers are unsigned, little-endian)
     4 bytes  number of operators; each: 4 bytes length, name (UTF-8), 4 bytes length, state
     4 bytes  number of sources;   each: 4 bytes length, name (UTF-8), 8 bytes offset
 
-The seed's watermark is the manifest's epoch. The layout has no checksum, no stream and no time of creation: the reader
-says whose checkpoint it is. Names are in ascending order; the seed writes them in any.
+The seed's watermark is the manifest's epoch. The layout has no checksum, no stream and no time of creation, so the
+reader has to supply the stream. Names are in ascending order; the seed writes them in any order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HELD = {"id", "epoch", "event_count", "operator_states", "source_offsets"}
 
 
 def to_seed(state: Manifest) -> bytes:
-    """Return the checkpoint in the seed's layout; `StateError` names every field that it cannot hold."""
+    """Encode the checkpoint in the seed's layout; raise `StateError`, which names every unsupported field."""
     if lost := _not_held(state):
         raise StateError(
             f"checkpoint {state.sequence} of {state.id.stream_id!r} does not fit the seed's layout: " + "; ".join(lost)
@@ -39,7 +39,7 @@ def to_seed(state: Manifest) -> bytes:
 
 
 def from_seed(stream_id: str, data: bytes, created_at: int = 0) -> Manifest:
-    """Return the checkpoint in these bytes as one of `stream_id`; `CorruptError` unless it is there whole."""
+    """Decode a checkpoint of `stream_id` from these bytes; raise `CorruptError` if it is incomplete."""
     reader = _Reader(data)
     sequence, epoch, event_count = (reader.number(_U64, what) for what in ("sequence", "watermark", "event count"))
     if sequence >= 2**63:
@@ -95,7 +95,7 @@ def _sized(blob: bytes) -> bytes:
 
 
 class _Reader:
-    """Takes the bytes apart from the front; every refusal says where."""
+    """Parses the bytes from the front; every error includes the position."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -107,7 +107,7 @@ class _Reader:
         return value
 
     def count(self, what: str, smallest: int) -> int:
-        """Take a count; one that the bytes left could never hold is refused at once."""
+        """Read a count; raise at once if the remaining bytes could never hold so many items."""
         number = self.number(_U32, f"the number of {what}")
         if number * smallest > len(self._data) - self._at:
             self.refuse(f"{number} {what} cannot be in the {len(self._data) - self._at} bytes left", self._at - 4)

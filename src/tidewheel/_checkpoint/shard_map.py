@@ -28,7 +28,7 @@ _Read = TypeVar("_Read", bound=Mapping[int, object])
 
 
 class Group:
-    """The parts of one group's shards: its page, and what changed since. Immutable; what it has decoded, it remembers."""
+    """The parts of one group's shards: its page and the changes since. Immutable, with a cache of decoded parts."""
 
     __slots__ = ("_changes", "_encoded", "_files", "_load", "_of", "_old", "_parts", "_patch", "page")
 
@@ -47,16 +47,16 @@ class Group:
     def stored(
         cls, page: FileRef | None, patch: msgspec.Raw, load: LoadPage | None, place: int = 0, count: int = 1
     ) -> Group:
-        """Return a group as a manifest has it, at its place among so many; `load` reads its page when that is first needed.
+        """Return a group of a manifest, with its index among `count` groups; `load` reads its page on first use.
 
-        What is read and has a shard of another group is refused.
+        Raises if the page or patch has a shard of another group.
         """
         group = cls(page, patch)
         group._load, group._of = load, (place, count)
         return group
 
     def get(self, shard: int) -> ShardParts | None:
-        """Return a shard's parts; None if the job has none."""
+        """Return a shard's parts; None if the job does not have the shard."""
         try:
             return self._parts[shard]
         except KeyError:
@@ -77,7 +77,7 @@ class Group:
         return {shard: parts for shard, parts in found if parts is not None}
 
     def with_changes(self, changes: Mapping[int, ShardParts | None]) -> Group:
-        """Return the group after a commit that gave these shards other parts; None: none any more."""
+        """Return the group after a commit that changed the parts of these shards; None removes a shard."""
         group = Group(self.page)
         old = group._old = self.old()
         group._changes = {**self.changes()}
@@ -91,22 +91,22 @@ class Group:
                 group._changes.pop(shard, None)
             else:
                 group._changes[shard] = change_of(shard, before, parts)
-        # A group that has lost all its shards needs its page no more.
+        # A group without shards no longer needs its page.
         return group if None not in changes.values() or group.shards() else Group()
 
     def as_page(self) -> bytes:
-        """Return the bytes of a page that holds all that the group has."""
+        """Encode all parts of the group as a page."""
         return encode_page(self.parts())
 
     def on_page(self, page: FileRef) -> Group:
-        """Return the group without changes, once `as_page` is stored as `page`."""
+        """Return the group without changes, after `as_page` was stored as `page`."""
         group = Group(page)
         group._old, group._changes, group._files = self.parts(), {}, self._files
         return group
 
     @property
     def patch(self) -> bytes | msgspec.Raw:
-        """What changed since the page was written, encoded."""
+        """The encoded changes since the page was written."""
         if self._patch is None:
             encoded, changes = self._encoded, self.changes()
             for shard in changes.keys() - encoded.keys():
@@ -117,7 +117,7 @@ class Group:
 
     @property
     def patch_bytes(self) -> int:
-        """How much the patch adds to a manifest; 0 if nothing changed since the page was written."""
+        """The size of the patch in a manifest; 0 if nothing changed since the page was written."""
         return len(self.patch) - len(_EMPTY_PATCH)
 
     def files(self) -> frozenset[FileRef]:
@@ -127,7 +127,7 @@ class Group:
         return self._files
 
     def old(self) -> Mapping[int, ShardParts]:
-        """Return what the page has."""
+        """Return the parts on the page."""
         if self._old is None:
             assert self.page is not None, "a group without a page has nothing old"
             if self._load is None:
@@ -138,7 +138,7 @@ class Group:
         return self._old
 
     def changes(self) -> dict[int, Change]:
-        """Return the patch, decoded."""
+        """Return the decoded patch."""
         if self._changes is None:
             try:
                 self._changes = self._checked(decode_patch(self.patch), "a checkpoint's patch")
@@ -159,12 +159,12 @@ class Group:
         return read
 
     def same_as(self, other: Group) -> bool:
-        """Tell whether two groups are the same without reading their pages; False may mean that they are equal."""
+        """Compare two groups without reading their pages; False does not rule out that they are equal."""
         return self is other or (self.page == other.page and bytes(self.patch) == bytes(other.patch))
 
 
 class ShardMap(Mapping[int, ShardParts]):
-    """The parts of a job's shards by number. Immutable; pages are read when a shard of theirs is first asked for.
+    """The parts of a job's shards by number. Immutable; a page is read when one of its shards is first used.
 
     >>> shards = ShardMap.of({3: ShardParts()}, n_shards=64)
     >>> sorted(shards.with_parts({4: ShardParts()})), list(shards)
@@ -180,7 +180,7 @@ class ShardMap(Mapping[int, ShardParts]):
     def of(
         cls, shards: Mapping[int, ShardParts], n_shards: int, known: Mapping[int, ShardParts] | None = None
     ) -> ShardMap:
-        """Return any mapping as one of these; it shares pages with `known`, the map of an earlier commit."""
+        """Convert any mapping to a `ShardMap`, which shares pages with `known`, the map of an earlier commit."""
         if isinstance(shards, ShardMap):
             return shards
         count = page_count(n_shards)
@@ -191,7 +191,7 @@ class ShardMap(Mapping[int, ShardParts]):
         )
 
     def with_parts(self, changes: Mapping[int, ShardParts | None]) -> ShardMap:
-        """Return the map with other parts for some shards; None: the shard is there no more. It costs what changes."""
+        """Return the map with other parts for some shards; None removes a shard. The cost depends only on the changes."""
         count = len(self.groups)
         by_group: dict[int, dict[int, ShardParts | None]] = {}
         for shard, parts in changes.items():
@@ -202,7 +202,7 @@ class ShardMap(Mapping[int, ShardParts]):
         return ShardMap(groups)
 
     def with_pages(self, pages: Mapping[int, FileRef]) -> ShardMap:
-        """Return the same map with these groups on new pages, which hold all that the groups have."""
+        """Return the same map with these groups on new pages, which contain all parts of the groups."""
         groups = list(self.groups)
         for place, page in pages.items():
             groups[place] = groups[place].on_page(page)
@@ -217,7 +217,7 @@ class ShardMap(Mapping[int, ShardParts]):
         return frozenset().union(*(group.files() for group in self.groups))
 
     def of_task(self, task: int, parallelism: int) -> Iterator[int]:
-        """Yield the shards of a task that are there, ascending; pages without a shard of the task are not read."""
+        """Yield the existing shards of a task, ascending; pages without a shard of the task are not read."""
         count = len(self.groups)
         places = {shard % count for shard in range(task, task + count * parallelism, parallelism)}
         shards = {shard for place in places for shard in self.groups[place].shards()}
@@ -258,7 +258,7 @@ class ShardMap(Mapping[int, ShardParts]):
 
 
 def _check_names(parts: ShardParts | None) -> None:
-    """Refuse parts that call two files by one name, before they are committed."""
+    """Raise if two files of the parts have the same name, before they are committed."""
     if parts is None or (parts.snapshot is None and len(parts.deltas) < 2):
         return
     names: dict[str, FileRef] = {}

@@ -1,7 +1,7 @@
-"""Positions in commits of versions that kept Spark's log (`Manifest.spark`): read, never written. Pure.
+"""Read positions in commits of versions that stored Spark's log (`Manifest.spark`); they are never written.
 
-Those versions recorded Spark's offsets as text, one line for each stream of the query, and the files that Spark's file sources
-had seen as lines of JSON behind the number of the source's log.
+Those versions recorded Spark's offsets as text, one line for each stream of the query, and the files that Spark's file
+sources had read as lines of JSON after the number of the source's log.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from dataclasses import dataclass
 from tidewheel._checkpoint.manifest import Manifest, SeenFile, SparkLog
 
 GIVEN = "given"
-"""The kind of a source whose records a run in memory was given: it has no position."""
+"""The kind of a source with records passed to a run in memory: it has no position."""
 NO_OFFSET = "-"
-"""What Spark writes for a source that has no offset yet."""
+"""Spark's text for a source without an offset."""
 _CLOCK = ""
-"""The name of the ticks, which are a source no more."""
+"""The name of the former ticks source."""
 
 
 @dataclass(frozen=True)
 class OldPosition:
-    """What Spark's log says of one source of the program."""
+    """The log entries of one source of the program."""
 
     kinds: tuple[str, ...]
-    """The kind of each stream that the source reads. Only a DataFrame may read several."""
+    """The kind of each stream that the source reads. Only a DataFrame can read several."""
     logs: tuple[int, ...]
-    """The log of each stream; streams that are read twice share one."""
+    """The log of each stream; a stream that is read twice has one log."""
     query: str
     batch: int
     headers: tuple[str, str]
-    """The first two lines of Spark's offsets for the batch before, and for the newest."""
+    """The first two lines of Spark's offsets for the previous batch and for the newest one."""
     offsets: tuple[tuple[str, ...], tuple[str, ...]]
-    """The offset of each stream at the end of the batch before, and of the newest."""
+    """The offset of each stream at the end of the previous batch and of the newest one."""
     files: dict[str, str]
     """Small files of the streams, by `log/name`."""
 
@@ -45,7 +45,7 @@ class OldPosition:
 
 @dataclass(frozen=True)
 class OldSeenFile:
-    """A file that a file source of Spark's has seen."""
+    """A file that one of Spark's file sources has read."""
 
     log: int
     path: str
@@ -54,7 +54,7 @@ class OldSeenFile:
 
 
 def recorded_kinds(state: Manifest | None) -> dict[str, str]:
-    """Return the kind of each source that a commit knows, under the names of the program that made the commit."""
+    """Return the kind of each source in a commit, by the names in the program that made the commit."""
     if state is None:
         return {}
     if state.spark is not None:
@@ -64,7 +64,7 @@ def recorded_kinds(state: Manifest | None) -> dict[str, str]:
 
 
 def old_positions(log: SparkLog) -> dict[str, OldPosition]:
-    """Return what a log says of each source, by the recorded names."""
+    """Return the log entries of each source, by the recorded names."""
     newest = max(log.offsets, default=None)
     if newest is None:
         return {}
@@ -83,7 +83,7 @@ def old_positions(log: SparkLog) -> dict[str, OldPosition]:
             log.query,
             newest,
             (before_header, header),
-            # A source that was added with the newest batch has no line before.
+            # A source that was added with the newest batch has no earlier line.
             (
                 tuple(before[number] if number < len(before) else NO_OFFSET for number in numbers),
                 tuple(now[number] for number in numbers),
@@ -94,13 +94,13 @@ def old_positions(log: SparkLog) -> dict[str, OldPosition]:
 
 
 def _parted(text: str) -> tuple[str, list[str]]:
-    # As Spark divides lines: the name of a file may contain characters that end a line for Python only.
+    # Split like Spark: a file name may contain characters that end a line only in Python.
     version, about, *offsets = text.removesuffix("\n").split("\n")
     return f"{version}\n{about}", offsets
 
 
 def old_seen_file(line: str) -> OldSeenFile:
-    r"""Return the file that a line of the old list of seen files is about.
+    r"""Parse a line of the old list of read files.
 
     >>> old_seen_file('3\t{"path": "file:/in/a", "timestamp": 17, "batchId": 2}')
     OldSeenFile(log=3, path='file:/in/a', batch=2, modified_ms=17)
@@ -111,7 +111,7 @@ def old_seen_file(line: str) -> OldSeenFile:
 
 
 def numbered(source: str, old: OldPosition, seen: Iterable[OldSeenFile]) -> list[SeenFile]:
-    """Return the files that a source has seen, numbered from 0 in the order in which it saw them."""
+    """Return the files that a source has read, numbered from 0 in the order in which it read them."""
     own = sorted(
         (file for file in seen if file.log in old.logs), key=lambda file: (file.batch, file.modified_ms, file.path)
     )
@@ -119,7 +119,7 @@ def numbered(source: str, old: OldPosition, seen: Iterable[OldSeenFile]) -> list
 
 
 def by_batch(source: str, old: OldPosition, seen: Iterable[OldSeenFile]) -> list[SeenFile]:
-    """Return the files that the streams of a DataFrame have seen, numbered by Spark's batches, each behind its stream."""
+    """Return the files that the streams of a DataFrame have read, numbered by Spark's batches and prefixed with their stream."""
     order = {log: place for place, log in enumerate(dict.fromkeys(old.logs))}
     own = sorted(
         (file for file in seen if file.log in order), key=lambda file: (file.batch, file.modified_ms, file.path)

@@ -1,4 +1,4 @@
-"""Opening the state files that a job's checkpoints refer to."""
+"""Open the state files that a job's checkpoints refer to."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from tidewheel._storage import Store
 from tidewheel.errors import StorageError
 
 HELD_BYTES = 32 << 20
-"""How many bytes of state files a task keeps while it brings its local copies up to date."""
+"""How many bytes of state files a task caches while it updates its local copies."""
 
 OPEN_BLOCKS = 100_000
-"""How many blocks the files have whose indexes a reader of state keeps: they are of some 3 GB of state, and take 30 MB."""
+"""The number of blocks whose indexes a reader of state caches: for about 3 GB of state, they take 30 MB."""
 
 
 def range_reader(store: Store, job: str) -> ReadRange:
-    """Return what reads a range of a job's state file, by its name."""
+    """Return a function that reads a range of a job's state file, by its name."""
     return lambda name, start, length: store.read_range(path(job, name), start, length)
 
 
 def opener(store: Store, job: str, blocks: int = OPEN_BLOCKS) -> Callable[[FileRef], StateFile]:
-    """Return what opens a job's state files, reading only what is asked of them.
+    """Return a function that opens a job's state files and reads only the requested parts.
 
-    Those that were opened last stay open, as many as have so many blocks together: an index is about a hundredth of its file.
+    The most recently used files stay open, up to this total number of blocks: an index is about a hundredth of its
+    file.
     """
     files: dict[str, StateFile] = {}
     read_range = range_reader(store, job)
@@ -37,7 +38,7 @@ def opener(store: Store, job: str, blocks: int = OPEN_BLOCKS) -> Callable[[FileR
         nonlocal held
         file = files.get(ref.name) or StateFile(read_range, ref)
         with lock:
-            # The one that was used last is the last of them.
+            # Move the file to the end, as the most recently used one.
             if files.pop(ref.name, None) is None:
                 held += file.block_count
             files[ref.name] = file
@@ -49,10 +50,10 @@ def opener(store: Store, job: str, blocks: int = OPEN_BLOCKS) -> Callable[[FileR
 
 
 def shard_by_shard_opener(store: Store, job: str, held_bytes: int = HELD_BYTES) -> Callable[[FileRef], StateFile]:
-    """Return what opens a job's state files for whoever reads one shard of them after the other.
+    """Return a function that opens a job's state files for readers that process one shard after the other.
 
-    Files are read as a whole and kept, as far as `held_bytes` go: a delta holds all shards of a task. Of the others only the
-    index is kept, and each shard is read when it is needed: memory does not grow with the state.
+    Whole files are read and cached up to `held_bytes`, because a delta contains all shards of a task. For other files
+    only the index is cached, and each shard is read when it is needed, so that memory does not grow with the state.
     """
     whole: dict[str, StateFile] = {}
     by_range = opener(store, job)
@@ -61,7 +62,8 @@ def shard_by_shard_opener(store: Store, job: str, held_bytes: int = HELD_BYTES) 
     def fetch(ref: FileRef) -> StateFile:
         nonlocal room
         if ref.name not in whole:
-            # Nothing is put out to make room: shards need the same files in the same order, and would find each gone.
+            # Nothing is evicted: all shards need the same files in the same order, so each file would be evicted before
+            # its next use.
             if ref.size > room:
                 return by_range(ref)
             room -= ref.size
@@ -72,7 +74,7 @@ def shard_by_shard_opener(store: Store, job: str, held_bytes: int = HELD_BYTES) 
 
 
 def file_store(store: Store, job: str, names: Iterable[str]) -> Callable[[bytes, int], FileRef]:
-    """Return what makes the bytes of a state file durable, each under the next of the names, which nobody else gives."""
+    """Return a function that stores a state file under the next of the names, which must be unique."""
     coming = iter(names)
 
     def stored(data: bytes, checksum: int) -> FileRef:

@@ -1,8 +1,8 @@
-"""Checkpoints in a store: the engine commits through it, and programs keep their own checkpoints in it.
+"""Checkpoints in a store: the engine commits through it, and programs can store their own checkpoints.
 
-Each stream (a job) has a chain of its own; creating the next record if absent is the commit. A job's
-commits have record numbers equal to their sequences. A program that drives its own loop saves checkpoints
-whose sequences have gaps; their records are numbered without any.
+Each stream (a job) has its own chain; creating the next record if absent is the commit. A job's commits have record
+numbers equal to their sequences. A program with its own loop saves checkpoints whose sequences have gaps; their record
+numbers have none.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Names = list[str]
 
 
 class StreamCheckpoints:
-    """The checkpoints of one stream. It remembers the newest one seen; for use by one thread at a time."""
+    """The checkpoints of one stream, with a cache of the newest one. Not thread-safe."""
 
     def __init__(
         self,
@@ -63,35 +63,36 @@ class StreamCheckpoints:
 
     @property
     def head(self) -> Manifest | None:
-        """The newest checkpoint seen here, without a look into the store, as `latest` takes one."""
+        """The newest known checkpoint. Unlike `latest`, this does not access the store."""
         return self._head
 
     @property
     def head_checksum(self) -> int | None:
-        """The xxh64 of the head's record as it is stored. Encoding the head again may give other bytes: another
-        release of zstd may have written it.
+        """The xxh64 of the head's stored record.
+
+        Encoding the head again can give other bytes, because another release of zstd may have written it.
         """
         return self._head_checksum
 
     def latest(self) -> Manifest | None:
         """Return the newest checkpoint, or `None` if there is none.
 
-        Once one is known, this costs a look for its successor, and nothing is decoded twice.
+        If a checkpoint is known, this only checks for its successor, and decodes nothing twice.
         """
         record = self._chain.head(hint=self._number or None)
         if record is None:
             self._number, self._head, self._head_checksum = 0, None, None
         elif record.number != self._number or xxh64_intdigest(record.data) != self._head_checksum:
-            # The same number with other content: the state URL was put back from a backup, and the job has gone on.
+            # The same number with other content: the state URL was restored from a backup, and the job has continued.
             self._remember(record.number, self._decode(record.number, record.data), record.data)
         return self._head
 
     def commit(self, state: Manifest) -> Manifest:
-        """Append a job's next checkpoint; when this returns, it is durable. It is returned as it is stored: with its pages.
+        """Append a job's next checkpoint durably. Return it as stored, with its pages.
 
-        Committing the very same checkpoint again is fine. `FencedError`: another run has taken its number;
-        this run must stop. `StateError`: it does not continue the newest checkpoint, or this run has
-        committed another one under its number.
+        Committing an identical checkpoint again is allowed. Raises `FencedError` if another run has used its number;
+        this run must stop. Raises `StateError` if it does not continue the newest checkpoint, or if this run has
+        committed a different one under its number.
         """
         self._check_stream(state)
         newest = self._head or self.latest()
@@ -115,7 +116,9 @@ class StreamCheckpoints:
         return state
 
     def begin(self, state: Manifest, origin: str) -> None:
-        """Make a fork's first checkpoint the first of this stream; `StateError` if the stream was begun by anybody else."""
+        """Store a fork's first checkpoint as the first of this stream; raise `StateError` if another job has started the
+        stream.
+        """
         self._check_stream(state)
         state = self._with_pages(state)
         data = encode(state)
@@ -127,9 +130,9 @@ class StreamCheckpoints:
         self._remember(state.sequence, state, data)
 
     def save(self, state: Manifest) -> None:
-        """Keep a checkpoint whose sequence is above all earlier ones, then let go of those beyond `keep`.
+        """Store a checkpoint whose sequence is above all earlier ones, then delete those beyond `keep`.
 
-        Saving a kept sequence again with equal content (whatever its `created_at`) is fine. `StateError`:
+        Saving a kept sequence again with equal content (apart from `created_at`) is allowed. Raises `StateError` for
         other content, a new sequence below the newest, or an epoch that goes back.
         """
         self._check_stream(state)
@@ -140,17 +143,17 @@ class StreamCheckpoints:
                 return
             if newest is not None:
                 check_epoch(newest, state)
-            # It shares pages with the newest, which is kept: those of one that was let go meanwhile may be gone.
+            # Share pages with the newest checkpoint, which is kept: pages of a dropped one may be gone.
             stored = self._with_pages(state)
             data = encode(stored)
-            # A number that another program took meanwhile is judged by what it saved, in the next round.
+            # If another program took the number in the meantime, the next round checks what it saved.
             if self._chain.append(self._number + 1, data):
                 break
         self._remember(self._number + 1, stored, data)
         self.retain()
 
     def load(self, sequence: int) -> Manifest:
-        """Return the checkpoint of that sequence, whole; `NotFound` if it is not kept."""
+        """Return the complete checkpoint of that sequence; raise `NotFound` if it is not kept."""
         manifest = self._find(sequence)
         if manifest is None:
             sequences = self.sequences()
@@ -165,24 +168,24 @@ class StreamCheckpoints:
         return manifest
 
     def list(self) -> _States:
-        """Return every kept checkpoint, ascending by sequence."""
+        """Return every kept checkpoint, in ascending order."""
         manifests = (self._read(number) for number in self._chain.numbers())
         return [state for state in manifests if state is not None]
 
     def sequences(self) -> _Numbers:
-        """Return the sequences that are kept, ascending."""
+        """Return the kept sequences, in ascending order."""
         numbers = self._chain.numbers()
-        # Both ascend strictly: when the ends agree, so does all between them, and nothing else need be read.
+        # Both ascend strictly: if the first and last agree, so do all others, and nothing else needs to be read.
         if not numbers or (self._sequence(numbers[0]) == numbers[0] and self._sequence(numbers[-1]) == numbers[-1]):
             return numbers
         return [state.sequence for state in self.list()]
 
     def count(self) -> int:
-        """Return how many checkpoints are kept."""
+        """Return the number of kept checkpoints."""
         return len(self._chain.numbers())
 
     def delete_before(self, sequence: int) -> int:
-        """Remove the checkpoints below a sequence, never the newest; return how many went."""
+        """Delete the checkpoints below a sequence, but never the newest; return the number of deleted checkpoints."""
         numbers = self._chain.numbers()
         if not numbers:
             return 0
@@ -190,13 +193,13 @@ class StreamCheckpoints:
         return len(self._chain.trim(numbers[min(at, len(numbers) - 1)]))
 
     def remove(self) -> None:
-        """Remove all checkpoints, the newest too, for good: whoever commits to this stream is fenced. Again does no harm."""
+        """Delete all checkpoints permanently, including the newest; later commits to this stream are fenced. Can be repeated."""
         self._chain.remove()
 
     def retain(self, keep: int | None = None, *, age: int | None = None) -> int:
-        """Remove what is beyond the newest `keep`, older than `age` ns, and not pinned; return how many went.
+        """Delete checkpoints beyond the newest `keep` that are older than `age` ns and not pinned; return their number.
 
-        Without an age, what is beyond the newest `keep` is old enough.
+        Without `age`, all checkpoints beyond the newest `keep` are old enough.
         """
         keep = self.keep if keep is None else check_keep(keep)
         if keep is None or len(sequences := self.sequences()) <= keep:
@@ -207,11 +210,11 @@ class StreamCheckpoints:
         return 0 if bound is None else self.delete_before(bound)
 
     def _first_since(self, sequences: _Numbers, time: int) -> int | None:
-        """Return the first sequence that was made at a time or after it; None if all are older. Few records are read."""
+        """Return the first sequence that was made at or after a time; None if all are older. Reads only few records."""
 
         def made_at(sequence: int) -> int:
             manifest = self._find(sequence)
-            # One that was trimmed since it was listed is older than all others.
+            # A record that was trimmed after the listing is older than all others.
             return -1 if manifest is None else manifest.id.created_at
 
         at = bisect_left(sequences, time, key=made_at)
@@ -222,7 +225,7 @@ class StreamCheckpoints:
             return self._head
         numbers = self._chain.numbers()
         if numbers and numbers[0] <= sequence <= numbers[-1]:
-            # A job's checkpoint has its sequence for a record number.
+            # The record number of a job's checkpoint is its sequence.
             manifest = self._read(sequence)
             if manifest is not None and manifest.sequence == sequence:
                 return manifest
@@ -231,12 +234,12 @@ class StreamCheckpoints:
         return manifest if manifest is not None and manifest.sequence == sequence else None
 
     def _sequence(self, number: int) -> int:
-        """Return the sequence in a record; one that was trimmed since it was listed is below all others."""
+        """Return the sequence in a record; a record that was trimmed after the listing is below all others."""
         manifest = self._read(number)
         return -1 if manifest is None else manifest.sequence
 
     def _read(self, number: int) -> Manifest | None:
-        """Return the checkpoint in a record, or `None` if it was trimmed since it was listed."""
+        """Return the checkpoint in a record, or `None` if it was trimmed after the listing."""
         if number == self._number:
             return self._head
         try:
@@ -252,7 +255,7 @@ class StreamCheckpoints:
         return decode(data, self.stream_id, f"in record {number} of {self._chain.url}", self.load_page)
 
     def _with_pages(self, state: Manifest) -> Manifest:
-        """Return the checkpoint with those groups of shards on pages that are too much for the record; write these pages."""
+        """Write pages for the groups of shards that are too large for the record; return the checkpoint with these pages."""
         known = None if self._head is None else self._head.shards
         shards = ShardMap.of(state.shards, state.n_shards, known)
         wanted = pages_to_write([group.patch_bytes for group in shards.groups], self._inline_bytes)
@@ -263,7 +266,7 @@ class StreamCheckpoints:
             return state.replace(shards=shards.with_pages(dict(zip(wanted, pages, strict=True))))
 
     def _write_page(self, state: Manifest, place: int, data: bytes) -> FileRef:
-        """Make a page durable, before the record that refers to it."""
+        """Write a page durably, before the record that refers to it."""
         digest = int(xxh64_intdigest(data))
         ref = FileRef(page_file(state.sequence, state.run, place, digest), len(data), digest)
         if not self.folder.create(ref.name, data):
@@ -305,7 +308,7 @@ class StreamCheckpoints:
 
 
 class CheckpointStore:
-    """The checkpoints of many streams at one URL, each stream for itself.
+    """The checkpoints of many streams at one URL.
 
     >>> from tidewheel._checkpoint.manifest import CheckpointId
     >>> store = CheckpointStore.open("memory:docs-checkpoints", keep=2)
@@ -316,7 +319,7 @@ class CheckpointStore:
     """
 
     def __init__(self, store: Store, keep: int | None = None, clock: Callable[[], int] = time.time_ns) -> None:
-        """Use a store; `keep` is how many checkpoints of each stream stay (`None`: all)."""
+        """Use a store; `keep` is the number of checkpoints to keep per stream (`None`: all)."""
         self.store = store
         self.keep = None if keep is None else check_keep(keep)
         self._clock = clock
@@ -328,26 +331,26 @@ class CheckpointStore:
         return cls(open_store(url), keep)
 
     def of(self, stream_id: str) -> StreamCheckpoints:
-        """Return the checkpoints of one stream: the same object each time, as it remembers the newest."""
+        """Return the checkpoints of one stream: the same object each time, because it caches the newest."""
         if stream_id not in self._streams:
             self._streams[stream_id] = StreamCheckpoints(self.store, stream_id, self.keep, self._clock)
         return self._streams[stream_id]
 
     def streams(self) -> _Names:
-        """Return the streams that have checkpoints, by name. Of what a stream stores only the chain is listed."""
+        """Return the names of the streams that have checkpoints, sorted. Only the chains are listed."""
         return sorted(name for name, begun in self.folders().items() if begun)
 
     def folders(self) -> dict[str, bool]:
-        """Return the streams that have a folder, by name, and whether they have checkpoints: a job that starts has none yet."""
+        """Return the streams that have a folder, and whether they have checkpoints: a starting job has none yet."""
         streams = ((name, stream_of(name)) for name in self.store.folders())
         return {stream: bool(self.store.list(f"{name}/{CHAIN}")) for name, stream in streams if stream is not None}
 
     def save(self, state: Manifest) -> None:
-        """Keep a checkpoint of its stream; see `StreamCheckpoints.save`."""
+        """Save a checkpoint of its stream; see `StreamCheckpoints.save`."""
         self.of(state.id.stream_id).save(state)
 
     def load(self, stream_id: str, sequence: int) -> Manifest:
-        """Return one checkpoint; `NotFound` if it is not kept."""
+        """Return one checkpoint; raise `NotFound` if it is not kept."""
         return self.of(stream_id).load(sequence)
 
     def latest(self, stream_id: str) -> Manifest | None:
@@ -355,15 +358,15 @@ class CheckpointStore:
         return self.of(stream_id).latest()
 
     def list(self, stream_id: str) -> _States:
-        """Return the stream's checkpoints, ascending by sequence."""
+        """Return the stream's checkpoints, in ascending order."""
         return self.of(stream_id).list()
 
     def count(self, stream_id: str) -> int:
-        """Return how many checkpoints of the stream are kept."""
+        """Return the number of kept checkpoints of the stream."""
         return self.of(stream_id).count()
 
     def delete_before(self, stream_id: str, sequence: int) -> int:
-        """Remove the stream's checkpoints below a sequence, never the newest; return how many went."""
+        """Delete the stream's checkpoints below a sequence, but never the newest; return their number."""
         return self.of(stream_id).delete_before(sequence)
 
 

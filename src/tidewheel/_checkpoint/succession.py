@@ -1,4 +1,4 @@
-"""What may follow a checkpoint. Pure; a fault of the engine becomes an error before anything is committed."""
+"""Rules for the next checkpoint of a chain, so that a defect of the engine raises an error before the commit."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from tidewheel.errors import StateError
 
 
 def check_follows(parent: Manifest | None, state: Manifest) -> None:
-    """Refuse, with `StateError`, a checkpoint that cannot be the next after `parent` in a job's chain.
+    """Raise `StateError` for a checkpoint that cannot follow `parent` in a job's chain.
 
-    Sequences go up by one from 1, `n_shards` stays, and epochs never go back, except that a `restore`
-    goes back to an older checkpoint's, and a `reshard` has written all state anew.
+    Sequences increase by one from 1, `n_shards` stays, and epochs never go back, except that a `restore` returns to an
+    older checkpoint's epoch, and a `reshard` rewrites all state.
     """
     what = f"checkpoint {state.sequence} of {state.id.stream_id!r}"
     expected = 1 if parent is None else parent.sequence + 1
@@ -29,7 +29,7 @@ def check_follows(parent: Manifest | None, state: Manifest) -> None:
 
 
 def check_epoch(earlier: Manifest, state: Manifest) -> None:
-    """Refuse an epoch that is below an earlier checkpoint's, or `None` after there was one."""
+    """Raise if an epoch is below an earlier checkpoint's, or `None` although there was one."""
     before, after = earlier.epoch, state.epoch
     if before is not None and (after is None or after < before):
         raise StateError(

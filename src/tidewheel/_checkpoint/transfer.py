@@ -1,4 +1,4 @@
-"""The record of keys that move from one job to another, as the source's manifest and the target's notice keep it."""
+"""The record of keys that move from one job to another, in the source's manifest and the target's notice."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tidewheel._core.urls import Url
 from tidewheel._state.references import FileRef
 
 TRANSFERS = "transfers"
-"""The folder below a job's own that holds what moves out, and the notices of what may come in."""
+"""The folder of a job for outgoing keys and for notices of incoming keys."""
 
 
 TransferId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9]{1,64}\Z")]
-"""The id of a transfer, which is part of the names of its files."""
+"""The id of a transfer, which is part of its file names."""
 _Token = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.]*\Z", max_length=200)]
 
 
 class JobPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A job, the state URL that it is at, and the URL of its cells if they are not beside its state."""
+    """A job, its state URL, and the URL of its cells if they are not next to its state."""
 
     job: str
     state: str
@@ -31,7 +31,7 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 def payload_file(transfer: str, number: int) -> str:
-    """Return the name of one of the files that hold what moves, by the transfer's id.
+    """Return the name of one of the files with the moved keys, by the transfer's id.
 
     >>> payload_file("ab12", 0), payload_file("ab12", 1)
     ('transfers/ab12.delta', 'transfers/ab12-1.delta')
@@ -40,7 +40,7 @@ def payload_file(transfer: str, number: int) -> str:
 
 
 def notice_file(job: str, transfer: str) -> str:
-    """Return the path of a transfer's notice below the state URL of the job that takes it in.
+    """Return the path of a transfer's notice below the state URL of the target job.
 
     >>> notice_file("clicks-eu", "ab12")
     'clicks-eu/transfers/ab12.incoming'
@@ -49,30 +49,30 @@ def notice_file(job: str, transfer: str) -> str:
 
 
 class Transfer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who gives, who takes, and the files that hold what moves."""
+    """The source, the target, and the files with the moved keys."""
 
     id: TransferId
     run: _Token
-    """The token of the process that moves: its commit in the source's chain decides."""
+    """The token of the moving process: its commit in the source's chain decides."""
     source: JobPlace
     target: JobPlace
     file: FileRef
-    """Removed as the last of the files: as long as it is there, the transfer is not over."""
+    """The last file to be deleted: while it exists, the transfer is not finished."""
     keys: int
     epoch: int | None = None
-    """The epoch that the keys got last in the source."""
+    """The last epoch that the keys received in the source."""
     more: tuple[FileRef, ...] = ()
-    """Further files, where one would be too large."""
+    """More files, if one would be too large."""
 
     def __post_init__(self) -> None:
-        # These files are deleted when the transfer ends. A forged record must not name any others.
+        # These files are deleted when the transfer ends. A forged record must not name other files.
         for number, file in enumerate(self.files):
             if file.name != payload_file(self.id, number):
                 raise ValueError(f"{file.name!r} is not a file of the transfer {self.id!r}")
 
     @property
     def files(self) -> tuple[FileRef, ...]:
-        """All files that hold what moves."""
+        """All files with the moved keys."""
         return (self.file, *self.more)
 
     @property

@@ -1,4 +1,4 @@
-"""When a checkpoint is due. Pure."""
+"""Decide when a checkpoint is due."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidewheel.errors import ConfigError
 
 
 class Triggers(msgspec.Struct, frozen=True):
-    """A checkpoint is due when any of these is reached since the last one; at least one must be set."""
+    """Conditions for a checkpoint, each counted since the last one; at least one must be set."""
 
     events: int | None = None
     batches: int | None = None
@@ -26,20 +26,20 @@ class Triggers(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far one stream has come, and how far it was at its last checkpoint."""
+    """The current progress of one stream, and its progress at the last checkpoint."""
 
     sequence: int | None = None
-    """Of the last event; `None` before the first."""
+    """The sequence of the last event; `None` before the first."""
     event_count: int = 0
     epoch: int | None = None
     events: int = 0
-    """Since the last checkpoint, as are the batches."""
+    """Events since the last checkpoint, like the batches."""
     batches: int = 0
     since: int | None = None
-    """When the last checkpoint was made, or the first event seen."""
+    """The time of the last checkpoint, or of the first event."""
 
     def advanced(self, now: int, *, sequence: int | None, events: int, batches: int, epoch: int | None) -> Progress:
-        """Return the progress after more events; an epoch below the present one changes nothing."""
+        """Return the progress after more events; an epoch below the current one has no effect."""
         epochs = [each for each in (self.epoch, epoch) if each is not None]
         return Progress(
             sequence=self.sequence if sequence is None else sequence,
@@ -51,12 +51,12 @@ class Progress(msgspec.Struct, frozen=True):
         )
 
     def checkpointed(self, at: int) -> Progress:
-        """Return the progress after a checkpoint that was made `at` this time."""
+        """Return the progress after a checkpoint made `at` this time."""
         return msgspec.structs.replace(self, events=0, batches=0, since=at)
 
 
 def due(triggers: Triggers, progress: Progress, now: int) -> bool:
-    """Whether a checkpoint is due. Never without an event since the last: it would be the last one again."""
+    """Return whether a checkpoint is due. Never due without an event since the last, which it would only repeat."""
     if progress.events == 0 or progress.since is None:
         return False
     return (

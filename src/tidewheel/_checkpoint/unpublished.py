@@ -1,7 +1,7 @@
-"""What a commit still has to do outside: output that may not be published yet, output that must be taken back.
+"""Pending work of a commit outside the state: output to publish, and output to remove from sinks.
 
-Both go from commit to commit until a run has done them. A run commits a batch or a flush only after everything before it
-is published and taken back. `published` in the batch's manifest records it, so no extra request is needed.
+Both are carried from commit to commit until a run has done them. A run commits a batch or a flush only after all
+earlier output is published or removed. `published` in the batch's manifest records it, so no extra request is needed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidewheel._checkpoint.manifest import Manifest, SinkPlace, Span, StagedOutp
 
 
 class OutputFields(TypedDict):
-    """The fields of a manifest that are about output."""
+    """The fields of a manifest about output."""
 
     outputs: tuple[StagedOutput, ...]
     outputs_of: int | None
@@ -24,17 +24,17 @@ class OutputFields(TypedDict):
 
 
 def outputs_of(state: Manifest) -> int:
-    """Return the sequence under which a manifest's output is published: that of the batch which staged it."""
+    """Return the sequence under which a manifest's output is published: that of the batch that staged it."""
     return state.sequence if state.outputs_of is None else state.outputs_of
 
 
 def owes_output(state: Manifest) -> bool:
-    """Tell whether a run has something to publish, or to take back, before it computes anything."""
+    """Return whether a run must publish or remove output before it computes anything."""
     return bool(state.outputs) or state.retract is not None
 
 
 def carried(base: Manifest) -> OutputFields:
-    """Return the output fields of a commit that follows `base` and carries on what it owes."""
+    """Return the output fields of a commit that follows `base` and carries its pending output."""
     return {
         "outputs": base.outputs,
         "outputs_of": outputs_of(base),
@@ -48,9 +48,9 @@ def carried(base: Manifest) -> OutputFields:
 def settled(
     base: Manifest, outputs: tuple[StagedOutput, ...] = (), places: Mapping[str, str] | None = None
 ) -> OutputFields:
-    """Return the output fields of a commit by a run that has done all that `base` owes.
+    """Return the output fields of a commit by a run that has no pending output of `base` left.
 
-    `outputs` are the commit's own; `places` says by sink what it is, as its `place` tells.
+    `outputs` is the commit's own output; `places` has the `place` of each sink.
     """
     written = {
         (output.sink, (places or {}).get(output.sink, "")): base.sequence + 1 for output in outputs if output.tokens
@@ -66,32 +66,32 @@ def settled(
 
 
 def retracted(state: Manifest) -> tuple[Span, ...]:
-    """Return the sequences whose output may be gone: a run has been told to take it back."""
-    # Only a run takes output back, and it claims the job first.
+    """Return the sequences whose output may be removed, because a run has been asked to remove it."""
+    # Only a run removes output, and it claims the job first.
     if state.kind == "restore" or state.retract is None:
         return state.retracted
     return (*state.retracted, state.retract)
 
 
 def staged_for(state: Manifest, sink: str) -> str:
-    """Return the place for which the output that a manifest carries was staged; empty if it is not known."""
+    """Return the place for which a manifest's output was staged; empty if unknown."""
     newest = outputs_of(state)
     return next((place for (name, place), number in state.sinks.items() if (name, number) == (sink, newest)), "")
 
 
 def is_place(known: str, place: str) -> bool:
-    """Tell whether a recorded place may be this one."""
+    """Return whether a recorded place may be this one."""
     return known in ("", place)
 
 
 def void_sinks(state: Manifest) -> list[SinkPlace]:
-    """Return the sinks that may have output which a restore made void, and which nobody has taken back."""
+    """Return the sinks that may have output which a restore made void and which was not removed."""
     void = state.retract
     return [] if void is None else sorted(sink for sink, newest in state.sinks.items() if newest > void.after)
 
 
 def is_void(state: Manifest, sink: str, place: str) -> bool:
-    """Tell whether a sink may have output which a restore made void: all may of which the manifest says nothing."""
+    """Return whether a sink may have output which a restore made void: true for all sinks that the manifest does not list."""
     void = state.retract
     if void is None:
         return False
@@ -100,7 +100,7 @@ def is_void(state: Manifest, sink: str, place: str) -> bool:
 
 
 def taken_back(state: Manifest, names: Collection[str]) -> dict[SinkPlace, int]:
-    """Return the newest output of all sinks once nothing that is void is expected of the named ones any more."""
+    """Return the newest output of all sinks, after void output of the named sinks no longer has to be removed."""
     void = state.retract
     if void is None:
         return state.sinks

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run the command line."""
     if sys.argv[1:] == ["--version"]:
-        # Asked by scripts, and often: it needs none of what the commands import.
+        # Scripts call this often, and it needs none of the commands' imports.
         print(f"tidewheel {__version__}")
         return
     try:
         _app()()
     except KeyboardInterrupt:
-        # While the commands were imported: they say themselves what becomes of them.
+        # Ctrl-C during the imports. Later, the commands handle it themselves.
         print("aborted", file=sys.stderr)
         sys.exit(130)
 

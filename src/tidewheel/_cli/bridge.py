@@ -1,4 +1,4 @@
-"""`tidewheel bridge`: carry records from other systems to a fleet's inbox."""
+"""`tidewheel bridge`: send records from other systems to a fleet's inbox."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LOG = logger(__name__)
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    help="Carry records from other systems to a fleet's inbox.",
+    help="Send records from other systems to a fleet's inbox.",
     rich_markup_mode="markdown",
 )
 
 
 @app.callback()
 def bridge() -> None:
-    """Carry records from other systems to a fleet's inbox."""
+    """Send records from other systems to a fleet's inbox."""
 
 
 @app.command()
@@ -40,36 +40,34 @@ def kafka(
     key: Annotated[
         str | None,
         typer.Option(
-            "--key", "-k", metavar="FIELD", help="The field that is an event's key; by default the record's own key."
+            "--key", "-k", metavar="FIELD", help="The field that holds an event's key; by default the record's key."
         ),
     ] = None,
     shards: Annotated[
-        int | None, typer.Option("--shards", metavar="N", help="The job's n_shards; needed to make a new inbox.")
+        int | None, typer.Option("--shards", metavar="N", help="The job's n_shards; required to create an inbox.")
     ] = None,
     group: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The consumer group that offsets are committed to; by default made of topic and inbox."
+            metavar="NAME", help="The consumer group for committed offsets; by default derived from topic and inbox."
         ),
     ] = None,
     dead_letters: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="An inbox for records that are no events; else they stop the bridge."),
+        typer.Option(metavar="URL", help="An inbox for invalid records; by default they stop the bridge."),
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="An option of librdkafka; secrets come as TIDEWHEEL_KAFKA_SASL_PASSWORD."
-        ),
+        typer.Option(metavar="NAME=VALUE", help="A librdkafka option; pass secrets as TIDEWHEEL_KAFKA_SASL_PASSWORD."),
     ] = None,
     to_the_end: Annotated[bool, typer.Option("--to-the-end", help="Stop at the end of the topic.")] = False,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
 ) -> None:
-    """Carry the records of a Kafka topic to a fleet's inbox, each once, in the order of their partitions.
+    """Send the records of a Kafka topic to a fleet's inbox, each once, in the order of their partitions.
 
-    A record is JSON. Kill the bridge whenever you like and start it again: a partition is a producer, offsets are its
-    numbers, and what is stored is passed over. For example:
+    Records must be JSON. The bridge can be killed and restarted at any time: each partition is a producer, its offsets
+    are the event numbers, and records that are already stored are skipped. For example:
 
         tidewheel bridge kafka --brokers host:9092 --topic orders --inbox nats://host:4222/orders --key user
     """

@@ -1,6 +1,6 @@
-"""Which cells a command is about: those of a job, as its program declares them, or those at a URL.
+"""Selection of the cells of a command: those of a job, as its program declares them, or those at a URL.
 
-The options that say so are the same for every command; `of_cells` gives them to it.
+`of_cells` adds the options for this, which are the same for every command.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 _ANY_TYPE = ""
 
 JobOption = Annotated[
-    str | None, typer.Option("--job", "-j", metavar="JOB", help="A job, whose cells are meant, wherever they are.")
+    str | None, typer.Option("--job", "-j", metavar="JOB", help="The job whose cells to use, wherever they are.")
 ]
 CellsOption = Annotated[
-    str | None, typer.Option("--cells", metavar="URL", help="With --job: what its program gives as Job(cells=…).")
+    str | None, typer.Option("--cells", metavar="URL", help="With --job: the value of Job(cells=…) in its program.")
 ]
 At = Annotated[
     str | None,
     typer.Option(
-        "--at", "-a", metavar="URL", envvar="TIDEWHEEL_CELLS", help="Where the cells are: file:, s3:, etcd:, …"
+        "--at", "-a", metavar="URL", envvar="TIDEWHEEL_CELLS", help="The URL of the cells: file:, s3:, etcd:, …"
     ),
 ]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="With --at: the cells' namespace.")
+    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="With --at: the namespace of the cells.")
 ]
 
 
 @dataclass(frozen=True)
 class CellPlace:
-    """Where cells are, and what is declared there."""
+    """The location of cells, and the declarations there."""
 
     url: str
     namespace: str
     program: str
-    """What changes are signed with: the command."""
+    """The name of the command, recorded as the author of changes."""
     stored: StoredCells | None = None
-    """The cells of a job; None: any cells of the namespace are meant."""
+    """The cells of a job; None selects any cell of the namespace."""
 
     def open(self) -> Connection:
         """Connect to the cells."""
@@ -61,7 +61,7 @@ class CellPlace:
 
     @contextmanager
     def cell(self, name: str) -> Iterator[CellWriter[Any]]:
-        """Open a cell as whatever type it has. One of a job must be among those that the job declares."""
+        """Open a cell with whatever type it has. A cell of a job must be declared by the job."""
         if self.stored is not None:
             self.stored.declared(name)
         with self.open() as connection:
@@ -69,7 +69,7 @@ class CellPlace:
 
     @contextmanager
     def standing(self, name: str) -> Iterator[CellWriter[Any]]:
-        """Open a cell that was ever written, or that the job declares: one that it declared before may be in the way."""
+        """Open a cell that was ever written or that the job declares. A formerly declared cell may have to be cleared."""
         with self.open() as connection:
             cell = connection.writer(name, Any, namespace=self.namespace, type_name=_ANY_TYPE)
             if not cell.version():
@@ -79,14 +79,14 @@ class CellPlace:
             yield cell
 
     def found(self, connection: Connection, name: str) -> CellWriter[Any]:
-        """Return a cell, as whatever type it has; what is written to one of a job is checked."""
+        """Return a cell with whatever type it has; values written to a job's cell are checked."""
         if self.stored is not None:
             return self.stored.open(connection, name)
         return connection.writer(name, Any, namespace=self.namespace, type_name=_ANY_TYPE)
 
 
 def of_cells(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say which cells are meant. It gets them as its first parameter, a `CellPlace`."""
+    """Add the options that select cells to a command, which gets them as its first parameter, a `CellPlace`."""
     program = f"tidewheel cells {command.__name__.rstrip('_')}"
     options = _parameters(_place_of)[1:]
 
@@ -98,7 +98,7 @@ def of_cells(command: Callable[..., None]) -> Callable[..., None]:
     own = _parameters(command)[1:]
     needed = [parameter for parameter in own if parameter.default is parameter.empty]
     optional = [parameter for parameter in own if parameter.default is not parameter.empty]
-    # What Typer makes a command's options of.
+    # Typer builds a command's options from its signature.
     with_options.__signature__ = inspect.Signature([*needed, *options, *optional])  # type: ignore[attr-defined]
     return with_options
 
@@ -115,7 +115,7 @@ def _place_of(
     at: At = None,
     namespace: Namespace = None,
 ) -> CellPlace:
-    """Return the cells that a command's options mean. A job wins over the environment's place of other cells."""
+    """Return the cells that a command's options select. A job takes precedence over the environment's URL of other cells."""
     if job is not None:
         return _of_job(program, job, state, cells)
     if at is None:

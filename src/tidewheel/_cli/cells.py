@@ -1,7 +1,7 @@
-"""`tidewheel cells`: look at cells and change them from a shell.
+"""`tidewheel cells`: read and change cells from a shell.
 
-Values are given and shown as JSON. A cell keeps the type it was declared with; a new one gets the type that `--type`
-names, or the one that a plain number, text or truth value has. So does one that was cleared.
+Values are read and shown as JSON. A cell keeps its declared type. A new or cleared cell gets the type that `--type`
+names, or the type of a plain number, text or truth value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidewheel._cli.negative_numbers import TakesNegativeNumbers
 from tidewheel._engine.declaration import SIMPLE_TYPES
 from tidewheel.errors import ConfigError
 
-app = typer.Typer(help="Look at cells and change them.", no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(help="Read and change cells.", no_args_is_help=True, rich_markup_mode="markdown")
 
 _EMPTY = "null"
 
@@ -39,7 +39,7 @@ def get(
     name: Name,
     full: Annotated[bool, typer.Option("--full", help="Show version, type and author too.")] = False,
 ) -> None:
-    """Show a cell's value; null if it is empty. A job's cell that is empty has its default, which is shown as such.
+    """Show a cell's value; null if it is empty. For an empty cell of a job, the default is shown and marked.
 
     For example:
 
@@ -60,10 +60,10 @@ def get(
 def set_(
     place: CellPlace,
     name: Name,
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="As JSON, or plain text.")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="The new value, as JSON or plain text.")],
     type_name: TypeName = None,
 ) -> None:
-    """Replace a cell's value; show the version at which that was committed.
+    """Replace a cell's value and show the version of that commit.
 
     For example:
 
@@ -81,11 +81,13 @@ def set_(
 def cas(
     place: CellPlace,
     name: Name,
-    current: Annotated[str, typer.Argument(metavar="CURRENT", help="The value it must hold; null for empty.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The value to put there; null to empty it.")],
+    current: Annotated[
+        str, typer.Argument(metavar="CURRENT", help="The value that the cell must have; null if empty.")
+    ],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The new value; null empties the cell.")],
     type_name: TypeName = None,
 ) -> None:
-    """Replace a cell's value if it holds another; exit status 1 if it does not.
+    """Replace a cell's value if it equals CURRENT; exit status 1 if it does not.
 
     For example:
 
@@ -106,7 +108,7 @@ def clear(
     place: CellPlace,
     name: Name,
 ) -> None:
-    """Empty a cell and forget its type, so that another may be declared; show the version at which that was committed."""
+    """Empty a cell and forget its type, so that a new type can be declared; show the version of that commit."""
     with place.standing(name) as cell:
         echo(cell.forget())
 
@@ -116,9 +118,11 @@ def clear(
 def watch(
     place: CellPlace,
     name: Name,
-    count: Annotated[int, typer.Option("--count", "-c", min=0, help="Stop after so many; 0: go on for ever.")] = 0,
+    count: Annotated[
+        int, typer.Option("--count", "-c", min=0, help="Stop after this many changes; 0 never stops.")
+    ] = 0,
 ) -> None:
-    """Show a cell's value and then every change, one JSON object a line. A job's cell has its default there too.
+    """Show a cell's value and then every change, one JSON object per line. An empty cell of a job shows its default.
 
     For example:
 
@@ -131,7 +135,7 @@ def watch(
         for _ in cell.watch():
             change = cell.last_change()
             if change.version == shown:
-                continue  # It was newer than the change that was waited for.
+                continue  # The value was newer than the change that woke this loop.
             shown = change.version
             echo(_json({**change._asdict(), "author": _facts(change.author), **default}))
             number += 1
@@ -144,9 +148,9 @@ def watch(
 def list_(
     place: CellPlace,
     prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="Only names that start with this.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """Show the cells that a job declares, or all of a namespace that were ever written.
+    """Show the cells that a job declares, or all cells of a namespace that were ever written.
 
     For example:
 
@@ -162,7 +166,7 @@ def list_(
 
 
 def _block(item: dict[str, Any]) -> str:
-    """Return a cell as a line with its name, then a line for each thing that is known of it. A value is never cut."""
+    """Return a cell as a line with its name, then a line for each property. Values are never truncated."""
     version, value, default = item["version"], _json(item["value"]), _json(item.get("default"))
     lines = [f"{item['name']}  {item['type']}" + (f"  version {version}" if version else "")]
     if default == _EMPTY:
@@ -184,7 +188,7 @@ def _author_text(author: dict[str, Any] | None) -> str:
 
 
 def _rows(place: CellPlace, prefix: str) -> list[dict[str, Any]]:
-    """Return what is known of each cell of a place, by name."""
+    """Return the properties of each cell, sorted by name."""
     with place.open() as connection:
         if place.stored is None:
             names = connection.names(place.namespace, prefix)
@@ -198,12 +202,12 @@ def _rows(place: CellPlace, prefix: str) -> list[dict[str, Any]]:
 
 
 def _default(place: CellPlace, name: str) -> dict[str, Any]:
-    """Return the default that a job declares for a cell, as `default`; nothing for cells that no job declares."""
+    """Return a cell's declared default as `default`; an empty dict for cells that no job declares."""
     return {} if place.stored is None else {"default": place.stored.declared(name).default}
 
 
 def _declare(cell: CellWriter[Any], value: str, type_name: str | None) -> None:
-    """Give a cell that was never written its type, and refuse another for one that has it."""
+    """Declare the type of a cell that was never written; raise if the cell has another type."""
     if cell.type_name and type_name not in (None, cell.type_name):
         raise WrongType(
             f"{cell.where} is declared as {cell.type_name}, not as {type_name}; leave --type out, or clear it first"
@@ -226,7 +230,7 @@ def _or_empty(value: str, cell: CellWriter[Any]) -> Any:
 
 
 def _parsed(value: str, cell: CellWriter[Any]) -> Any:
-    """Return the value meant: JSON, checked against a simple type; for a text cell, unquoted text will do."""
+    """Return the parsed value: JSON, checked against a simple type. For a text cell, the quotes are optional."""
     type_name = cell.type_name
     if type_name == "str" and not value.startswith('"'):
         return value

@@ -102,7 +102,7 @@ def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="The earlier checkpoint or savepoint.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The later one.")],
     state: State = DEFAULT_STATE,
-    samples: Annotated[int, typer.Option(min=0, help="How many changed keys to show of each operator.")] = 5,
+    samples: Annotated[int, typer.Option(min=0, help="How many changed keys to show per operator.")] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Show which keys of which operator changed between two checkpoints.
@@ -143,7 +143,7 @@ def verify(
     at: Annotated[int | None, typer.Option("--at", metavar="SEQ", help="Only this checkpoint.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that all that the checkpoints refer to is there and undamaged. Exit status 1 if it is not."""
+    """Check that all files of the checkpoints exist and are undamaged. Exit status 1 if not."""
     verification = StoredJob(job, state=state).verify(at)
     if as_json:
         echo(shown(verification))
@@ -165,14 +165,17 @@ def restore(
     at: Seq,
     state: State = DEFAULT_STATE,
     keep_output: Annotated[
-        bool, typer.Option("--keep-output", help="Leave published output in place; it then comes a second time.")
+        bool, typer.Option("--keep-output", help="Keep published output, which is then published a second time.")
     ] = False,
-    take_over: Annotated[bool, typer.Option("--take-over", help="Fence whoever runs the job now.")] = False,
-    cells: Annotated[str | None, typer.Option(metavar="URL", help="The job's cells, if not beside its state.")] = None,
+    take_over: Annotated[bool, typer.Option("--take-over", help="Fence the current run of the job.")] = False,
+    cells: Annotated[
+        str | None, typer.Option(metavar="URL", help="The URL of the job's cells, if not next to its state.")
+    ] = None,
 ) -> None:
-    """Go back: the next run goes on from that checkpoint, source offsets included.
+    """Go back to a checkpoint: the next run continues from there, source offsets included.
 
-    It first takes back what its sinks published after it. The future left behind stays as a savepoint.
+    The run first removes from its sinks everything that was published after the checkpoint. The abandoned later state
+    is kept as a savepoint.
     """
     stored = StoredJob(job, state=state)
     manifest = stored.restore(at_of(at), keep_output=keep_output, take_over=take_over, cells=cells)
@@ -189,10 +192,12 @@ def savepoint(
     job: JobName,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The savepoint's name.")],
     state: State = DEFAULT_STATE,
-    at: Annotated[int | None, typer.Option("--at", metavar="SEQ", help="By default the newest checkpoint.")] = None,
-    drop: Annotated[bool, typer.Option("--drop", help="Let go of the savepoint.")] = False,
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="SEQ", help="The checkpoint; by default the newest.")
+    ] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Delete the savepoint.")] = False,
 ) -> None:
-    """Give a checkpoint a name: it stays, with all that it needs, whatever retention does.
+    """Name a checkpoint. It is kept, with everything it needs, regardless of retention.
 
     For example:
 
@@ -215,7 +220,7 @@ def fork(
     new_job: Annotated[str, typer.Argument(metavar="NEW_JOB", help="The new job's name.")],
     state: State = DEFAULT_STATE,
 ) -> None:
-    """Start a new job from a savepoint, at the same state URL. It shares the files; nothing is copied.
+    """Create a new job from a savepoint, at the same state URL. It shares the files; nothing is copied.
 
     For example:
 
@@ -227,7 +232,7 @@ def fork(
 
 @app.command()
 def release(job: JobName, state: State = DEFAULT_STATE) -> None:
-    """Let go of the files that a fork shares with its parent, once it needs none of them, or is no more."""
+    """Release the files that a fork shares with its parent, once the fork needs none of them or no longer exists."""
     released = StoredJob(job, state=state).release()
     echo(f"job {job} holds nothing more in {', '.join(released)}" if released else f"job {job} held nothing")
 
@@ -236,16 +241,16 @@ def release(job: JobName, state: State = DEFAULT_STATE) -> None:
 def gc(
     job: JobName,
     state: State = DEFAULT_STATE,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     keep: Annotated[
-        int | None, typer.Option(min=1, help="Let go of checkpoints beyond the newest so many first.")
+        int | None, typer.Option(min=1, help="First drop all but this many of the newest checkpoints.")
     ] = None,
     grace: Annotated[
-        str, typer.Option(callback=duration, metavar="TIME", help="For how long a file stays in any case.")
+        str, typer.Option(callback=duration, metavar="TIME", help="The minimum age of a file to be deleted.")
     ] = "10 min",
     as_json: AsJson = False,
 ) -> None:
-    """Remove files that no checkpoint and no pin needs. Safe beside a running job."""
+    """Delete files that no checkpoint and no pin needs. Safe while the job runs."""
     collected = StoredJob(job, state=state).gc(keep=keep, grace=grace, dry_run=dry_run)
     if as_json:
         echo(shown(collected))

@@ -1,4 +1,4 @@
-"""The commands of `tidewheel`, and what they have in common."""
+"""The commands of `tidewheel` and their common parts."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ COMMANDS = (
     "fleet",
     "monitoring",
 )
-"""The commands, in the order of the help. Each is a module here, with a function of its name or an `app` of several commands."""
+"""The commands, in the order of the help. Each is a module here, with a function of its name or an `app` of subcommands."""
 
 
 class _Commands(Commands):
-    """Imports a command when it is used, so that one command does not pay for what another needs."""
+    """Imports a command when it is used, so that each command loads only its own dependencies."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)

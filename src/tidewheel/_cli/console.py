@@ -1,4 +1,4 @@
-"""The terminal, for commands that print tables and lines that change."""
+"""The terminal, for commands that print tables and updating lines."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
 
 _WIDE = 10_000
-"""Columns: more than any table has."""
+"""A width in columns that is larger than any table."""
 
 
 class Terminal(Console):
-    """A console that escapes control characters in what it shows; its own commands to the terminal are not affected."""
+    """A console that escapes control characters in its contents, but not in its own terminal commands."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the parts of what is shown."""
+        """Yield the segments of the output."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
 
 def console(**settings: Any) -> Console:
-    """Return the standard output. In a terminal, tables fit its width; in a file or a pipe, nothing is cut or wrapped."""
+    """Return the standard output. In a terminal, tables fit its width; in a file or a pipe, nothing is truncated or wrapped."""
     found = Terminal(**settings)
     return found if found.file.isatty() else Terminal(width=_WIDE, **settings)

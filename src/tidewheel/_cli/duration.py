@@ -9,7 +9,7 @@ from tidewheel.errors import GraphError
 
 
 def duration(text: str | None) -> str | None:
-    """Return the text of an option if it is a duration, or if none was given; refuse it otherwise."""
+    """Return the text of an option if it is a duration or None; otherwise raise a usage error."""
     if text is not None:
         try:
             nanoseconds(text, "the time")

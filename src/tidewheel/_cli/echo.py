@@ -1,4 +1,4 @@
-"""Printing of what may come from records, cells or file names."""
+"""Printing of text that may come from records, cells or file names."""
 
 from __future__ import annotations
 

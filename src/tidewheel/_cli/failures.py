@@ -1,4 +1,4 @@
-"""How a command fails: one clear message on stderr, a status that scripts can tell apart, a stack trace only if asked for."""
+"""How commands fail: one clear message on stderr, a distinct exit status, and a stack trace only on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAILED = 1
 HELD = 2
 ABORTED = 130
 READER_GONE = 141
-"""Whoever read the output has enough, as `head` has. It is the status that shells give for SIGPIPE."""
+"""The exit status if the reader of the output has closed it, as `head` does; shells use it for SIGPIPE."""
 _VERBOSE = "tidewheel.verbose"
 
 
@@ -36,7 +36,7 @@ Verbose = Annotated[
 
 
 class Commands(TyperGroup):
-    """The commands, of which none ends in a stack trace that nobody asked for."""
+    """A command group that shows stack traces only on request."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; turn an error into its message and status."""
@@ -50,11 +50,11 @@ class Commands(TyperGroup):
             show(str(error))
             raise typer.Exit(HELD if isinstance(error, HeldError) else FAILED) from None
         except Exception as error:
-            # Typer's own, such as a usage error or an exit, say themselves what they mean.
+            # Errors of Typer itself, such as usage errors, are already readable.
             if type(error).__module__.startswith(("typer", "click")):
                 raise
             if isinstance(error, BrokenPipeError) and _reader_is_gone():
-                # Python would complain once more when it ends.
+                # Otherwise Python reports the closed pipe again at exit.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 raise typer.Exit(READER_GONE) from None
             self._trace(ctx)
@@ -68,14 +68,14 @@ class Commands(TyperGroup):
 
 
 def _reader_is_gone() -> bool:
-    """Tell whether standard output is a pipe that nobody reads."""
+    """Return whether standard output is a pipe without a reader."""
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)
     return any(event & select.POLLERR for _, event in output.poll(0))
 
 
 def show(message: str) -> None:
-    """Print an error, or log it where stderr is for machines."""
+    """Print an error, or log it if stderr has machine-readable logs."""
     if is_json():
         _LOG.error(message)
         return

@@ -1,4 +1,4 @@
-"""`tidewheel fleet`: look at a fleet, drain a node, trim the inbox, skip an event."""
+"""`tidewheel fleet`: show a fleet, drain a node, trim the inbox, skip an event."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tidewheel._time.duration import seconds
 from tidewheel.errors import CorruptError, TidewheelError
 
 _PAYLOAD_BYTES = 500
-"""How much of a skipped event is shown."""
+"""How many bytes of a skipped event are shown."""
 
 app = typer.Typer(
     cls=Commands, no_args_is_help=True, help="Nodes that run one job together.", rich_markup_mode="markdown"
@@ -47,10 +47,10 @@ def status(
     cells: Cells,
     inbox: Inbox,
     state: State,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a fleet: its nodes, who holds which shard, how far each is behind, and what moves.
+    """Show a fleet: its nodes, the holder of each shard, the lag of each node, and shards that are moving.
 
     For example:
 
@@ -111,12 +111,12 @@ def trim(
     job: JobName,
     inbox: Inbox,
     state: State,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is not needed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which events are not needed.")] = False,
 ) -> None:
-    """Let go of the events that no node and no kept checkpoint needs any more. An inbox grows until this is done.
+    """Delete the events that no node and no kept checkpoint needs. Without trimming, an inbox grows forever.
 
-    A node with `--retention` does this by itself. A file inbox lets go of whole files only. Events may be routed and counted
-    meanwhile. For example, once an hour:
+    A node with `--retention` trims by itself. A file inbox deletes only whole files. Events can be routed and processed
+    at the same time. For example, once an hour:
 
         tidewheel fleet trim clicks --inbox nats://host:4222/clicks --state s3://bucket/state
     """
@@ -140,12 +140,12 @@ def trim(
 def skip(
     shard: Annotated[int, typer.Argument(metavar="SHARD", help="The event's shard.")],
     position: Annotated[int, typer.Argument(metavar="POSITION", help="The position of its block.")],
-    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Its producer's number for it.")],
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="The producer's number of the event.")],
     inbox: Inbox,
 ) -> None:
-    """Have a job go on without an event that it cannot read. The error that stopped it says shard, position and number.
+    """Let a job continue without an event that it cannot read. The error that stopped the job names shard, position and number.
 
-    The event stays in the inbox. A job that can read it reads it all the same.
+    The event stays in the inbox. A job that can read the event still processes it.
     """
     with open_inbox(inbox) as opened:
         found = next(opened.read({shard: position}, opened.end([shard])), None)
@@ -159,7 +159,10 @@ def skip(
 
 
 def _payload(stored: Stored, number: int) -> bytes | None:
-    """Return the payload of an event of a block, None if the block has no such event. A block that is none is one event."""
+    """Return the payload of an event in a block, or None if the block has no such event.
+
+    Data that is not a block counts as one event.
+    """
     try:
         events = decode_events(stored)
     except CorruptError:
@@ -216,7 +219,7 @@ def _ago(seconds: float | None) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Return ascending numbers in short.
+    """Return ascending numbers as compact ranges.
 
     >>> ranges([0, 1, 2, 5, 7, 8])
     '0-2, 5, 7-8'

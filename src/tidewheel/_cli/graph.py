@@ -16,13 +16,14 @@ from tidewheel._operators.time_checks import doubts, stuck
 
 def graph(
     program: Program,
-    mermaid: Annotated[bool, typer.Option("--mermaid", help="As a Mermaid flow chart.")] = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid flow chart.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Check the graph of a program's job and show it, one line per operator. Nothing is run.
+    """Check the graph of a program's job and show one line per operator, without running it.
 
-    The line of a source says who reads it: the tasks themselves (arrow), or Spark, and why. What may be a mistake is told
-    before: a folder that is not there, a declared column that the records of a JSON file lack, windows that nothing would close.
+    The line of a source says who reads it: the tasks themselves (arrow), or Spark, with the reason. Probable mistakes
+    are reported first: a missing folder, a declared column that the records of a JSON file lack, windows that nothing
+    would close.
 
     For example:
 

@@ -1,4 +1,4 @@
-"""What a run shows on a terminal: a spinner while it starts, then one line that changes."""
+"""The terminal display of a run: a spinner while it starts, then one updating line."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _TICK_SECONDS = 0.1
 _QUIET_SECONDS = 3
-"""After so long without a batch the line says how long it has been."""
+"""The seconds without a batch after which the line shows the time since the last batch."""
 
 
 class LiveProgress(LineProgress):
-    """A spinner with the phase while the run starts; after that the newest batch and the sum of all, in one line."""
+    """A spinner with the phase while the run starts; then one line with the newest batch and the totals."""
 
     def __init__(self, console: Console) -> None:
-        """Take a console that is a terminal."""
+        """Use a console that is a terminal."""
         super().__init__(console)
         self._spinner = Spinner("dots")
         self._newest: BatchProgress | None = None
@@ -40,7 +40,7 @@ class LiveProgress(LineProgress):
             console=console,
             auto_refresh=False,
             transient=True,
-            # What goes to a file is not ours to show.
+            # Output that is redirected to a file must not be captured.
             redirect_stdout=sys.stdout.isatty(),
             redirect_stderr=sys.stderr.isatty(),
         )
@@ -59,20 +59,20 @@ class LiveProgress(LineProgress):
             yield Text(self._line(), no_wrap=True, overflow="ellipsis", style="red" if self.rejected else "")
 
     def phase(self, phase: str | None) -> None:
-        """Let the spinner tell the phase; when the start is over, say once how long each took."""
+        """Show the phase in the spinner; after the start, report the duration of each phase."""
         text = self._enter(phase)
         if phase is None:
             self._print(text, "dim")
         self._refresh()
 
     def batch(self, batch: BatchProgress) -> None:
-        """Put the batch in the line."""
+        """Show the batch in the line."""
         self._count(batch)
         self._newest, self._newest_at = batch, time.monotonic()
         self._refresh()
 
     def ended(self, result: RunResult) -> None:
-        """Take the line away and sum up."""
+        """Remove the line and print a summary."""
         self.close()
         super().ended(result)
 

@@ -25,23 +25,25 @@ LogLevel = Annotated[
         _LEVEL,
         metavar="LEVEL",
         envvar="TIDEWHEEL_LOG_LEVEL",
-        help=f"From which level on to log: {', '.join(LEVELS)}; by default warning, with JSON info.",
+        help=f"The minimum log level: {', '.join(LEVELS)}; by default warning, for JSON info.",
     ),
 ]
 LogFormat = Annotated[
     str | None,
-    typer.Option(_FORMAT, metavar="FORMAT", envvar="TIDEWHEEL_LOG_FORMAT", help="How to log to stderr: text or json."),
+    typer.Option(
+        _FORMAT, metavar="FORMAT", envvar="TIDEWHEEL_LOG_FORMAT", help="The log format on stderr: text or json."
+    ),
 ]
 
 
 Traces = Annotated[
     bool,
-    typer.Option("--traces", help="Send a trace of each batch by OpenTelemetry, to OTEL_EXPORTER_OTLP_ENDPOINT."),
+    typer.Option("--traces", help="Send an OpenTelemetry trace of each batch to OTEL_EXPORTER_OTLP_ENDPOINT."),
 ]
 
 
 def start_telling(level: str | None, form: str | None, traces: bool = False) -> None:
-    """Log to stderr, and trace, as the options say; a usage error if they say nothing that can be done."""
+    """Configure logs on stderr and traces by the options; raise a usage error for invalid ones."""
     _checked(None, form, _FORMAT)
     _checked(level, form, _LEVEL)
     if traces:

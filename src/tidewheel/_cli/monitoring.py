@@ -14,11 +14,11 @@ from tidewheel.errors import ConfigError
 
 
 def monitoring(
-    folder: Annotated[Path, typer.Argument(help="Where to put the files; it is made if it is not there.")] = Path(),
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    folder: Annotated[Path, typer.Argument(help="The folder for the files; created if missing.")] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Write the alert rules for Prometheus and the dashboard for Grafana that come with Tidewheel to a folder.
+    """Write the Prometheus alert rules and the Grafana dashboard that come with Tidewheel to a folder.
 
     They use the metrics that `tidewheel run --metrics` serves.
 

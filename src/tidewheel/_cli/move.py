@@ -1,4 +1,4 @@
-"""`tidewheel state move`: keys of one stopped job, with all their state, to another."""
+"""`tidewheel state move`: move keys with all their state from one stopped job to another."""
 
 from __future__ import annotations
 
@@ -24,23 +24,21 @@ def move(
     ] = None,
     shards: Annotated[
         list[int] | None,
-        typer.Option("--shard", min=0, help="All keys of this shard of JOB; may be given several times."),
+        typer.Option("--shard", min=0, help="All keys of this shard of JOB; can be repeated."),
     ] = None,
     to_state: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where TARGET's state lives, if elsewhere than JOB's.")
+        str | None, typer.Option(metavar="URL", help="TARGET's state URL, if it differs from JOB's.")
     ] = None,
     cells: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where the jobs' cells are, if not beside their state.")
+        str | None, typer.Option(metavar="URL", help="The URL of the jobs' cells, if not next to their state.")
     ] = None,
-    finish: Annotated[
-        bool, typer.Option("--finish", help="Move nothing new: finish what an interrupted move has begun.")
-    ] = False,
+    finish: Annotated[bool, typer.Option("--finish", help="Only finish an interrupted move.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Move keys of a stopped job, with the state of all their operators, to another stopped job.
 
-    Each key is in exactly one of the two jobs, whatever dies when. An interrupted move is finished when either job starts next,
-    or, between two state URLs, with --finish. TARGET must have run once, with the same operators.
+    Each key is in exactly one of the two jobs, even after a crash. The next start of either job finishes an interrupted
+    move; between two state URLs, use --finish. TARGET must have run once, with the same operators.
 
     For example:
 
@@ -67,7 +65,7 @@ def move(
 
 
 def _meant(stored: StoredJob, text: str) -> Any:
-    """Return the key that a text means: a number may be a number or text, and whichever has state is meant."""
+    """Return the key that a text stands for: a number can be a number or text, and the one that has state is used."""
     operators = stored.show().operators
     for candidate in key_candidates(text):
         if any(stored.get(operator, candidate).found for operator in operators):

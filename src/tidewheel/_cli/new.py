@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 def new(
     name: Annotated[
-        str, typer.Argument(help="The project: small letters, digits and '_'. Its folder and its job get this name.")
+        str, typer.Argument(help="The name of the project, its folder and its job: lowercase letters, digits and '_'.")
     ],
     verbose: Verbose = False,
 ) -> None:

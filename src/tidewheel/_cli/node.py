@@ -1,4 +1,4 @@
-"""`tidewheel node`: take part in a fleet that runs one job on several machines."""
+"""`tidewheel node`: join a fleet that runs one job on several machines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ from tidewheel._time.duration import seconds
 
 Cells = Annotated[
     str,
-    typer.Option("--cells", metavar="URL", envvar="TIDEWHEEL_CELLS", help="Where the fleet agrees: etcd:, a folder, …"),
+    typer.Option(
+        "--cells", metavar="URL", envvar="TIDEWHEEL_CELLS", help="The URL of the fleet's cells: etcd:, a folder, …"
+    ),
 ]
 Inbox = Annotated[
     str,
@@ -47,7 +49,7 @@ def node(
         typer.Option(
             "--job",
             metavar="PROGRAM[:JOB]",
-            help="The program, a Python file whose job reads an inbox; the same on all.",
+            help="The program, a Python file whose job reads an inbox; the same on all nodes.",
         ),
     ],
     cells: Cells,
@@ -55,34 +57,34 @@ def node(
     state: Annotated[
         str | None,
         typer.Option(
-            "--state", metavar="URL", envvar="TIDEWHEEL_STATE", help="Where the state lives; all nodes reach it."
+            "--state", metavar="URL", envvar="TIDEWHEEL_STATE", help="The state URL, which all nodes must reach."
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="This node's name; by default made from the host's and the process's.")
+        str | None, typer.Option("--name", help="This node's name; by default derived from host and process.")
     ] = None,
     lease: Annotated[
         str,
         typer.Option(
             callback=duration,
             metavar="TIME",
-            help="The time without a sign of life after which others take the shards; at least '1 s'.",
+            help="How long a node can be silent before others take its shards; at least '1 s'.",
         ),
     ] = f"{LEASE_SECONDS:g} s",
     parallelism: Annotated[int | None, typer.Option(min=1, help="Tasks per batch.")] = None,
     trigger: Annotated[
         str | None,
-        typer.Option(callback=checked_trigger, help="How often to look for events, such as '2 seconds'."),
+        typer.Option(callback=checked_trigger, help="The interval between polls for events, such as '2 seconds'."),
     ] = None,
     master: Master = None,
-    restarts: Annotated[int, typer.Option(min=0, help="How many failures in a row to survive.")] = 5,
+    restarts: Annotated[int, typer.Option(min=0, help="How many consecutive failures to survive.")] = 5,
     local: Local = None,
     retention: Annotated[
         str | None,
         typer.Option(
             callback=duration,
             metavar="TIME",
-            help="Let go of events that nobody needs when they are so old, such as '7 days'; by default all stay.",
+            help="Delete unneeded events at this age, such as '7 days'; by default all are kept.",
         ),
     ] = None,
     conf: Conf = None,
@@ -92,19 +94,19 @@ def node(
     history: History = "7 days",
     log_level: LogLevel = None,
     log_format: LogFormat = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event, for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per event.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Take part in a fleet: run some of a job's shards, take over those of nodes that are gone, give way to new ones.
+    """Join a fleet: run some of a job's shards, take over shards of failed nodes, hand over shards to new nodes.
 
-    Ctrl-C, SIGTERM or SIGHUP finishes the batch and leaves; the other nodes take the shards at once. A second Ctrl-C aborts,
-    and they take them when the lease has lapsed. Both are safe.
+    Ctrl-C, SIGTERM or SIGHUP finishes the batch and leaves; the other nodes take the shards at once. A second Ctrl-C
+    aborts, and the other nodes take the shards when the lease expires. Both are safe.
 
     For example:
 
         tidewheel node --job clicks.py --cells etcd://host:2379/fleet --inbox nats://host:4222/clicks --state s3://bucket/state
 
-    Exit status: 0 the node left as asked, 1 an error, 2 a living node has the name, 130 aborted.
+    Exit status: 0 the node left on request, 1 an error, 2 another live node has this name, 130 aborted.
     """
     from tidewheel._spark.node import SparkEngine
     from tidewheel._spark.options import RunOptions
@@ -151,7 +153,7 @@ def default_name() -> str:
 
 
 class _EventPrinter:
-    """Prints what happens to a node, a line each."""
+    """Prints one line per event of a node."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json

@@ -1,4 +1,4 @@
-"""A program's file as a module, and the job in it."""
+"""Load a program's file as a module and find its job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Program = Annotated[
     str,
-    typer.Argument(metavar="PROGRAM[:JOB]", help="A Python file, and the variable of the job where it has several."),
+    typer.Argument(metavar="PROGRAM[:JOB]", help="A Python file, and the job's variable if the file has several jobs."),
 ]
 
 
@@ -29,7 +29,7 @@ def load_job(target: str) -> Job:
 
 
 def split_target(target: str) -> tuple[Path, str | None]:
-    """Return the file and the variable that a target names.
+    """Return the file and the variable of a target.
 
     >>> split_target("jobs/clicks.py:hourly")
     (PosixPath('jobs/clicks.py'), 'hourly')
@@ -41,7 +41,7 @@ def split_target(target: str) -> tuple[Path, str | None]:
 
 
 def load_program(path: Path) -> ModuleType:
-    """Run a program's file as a module, with its folder on the path, as Python does with a script."""
+    """Run a program's file as a module, with its folder on the path, like a Python script."""
     path = path.absolute()
     if not path.is_file():
         raise ConfigError(
@@ -66,7 +66,7 @@ def load_program(path: Path) -> ModuleType:
 
 
 def _module_name(stem: str) -> str:
-    """Return the name to load a program under: its own, unless a module that others import has it."""
+    """Return the module name for a program: its own name, unless another importable module has it."""
     taken = stem in sys.modules or stem in sys.stdlib_module_names or stem == "tidewheel"
     return f"tidewheel_program_{stem}" if taken else stem
 
@@ -79,7 +79,7 @@ def _where(error: Exception, path: Path) -> str:
 
 
 def find_job(module: ModuleType, path: Path, variable: str | None) -> Job:
-    """Return the named job of a program, or the only one that it has."""
+    """Return the job of that name in a program, or its only job."""
     from tidewheel._program.job import Job
 
     jobs = {name: value for name, value in vars(module).items() if isinstance(value, Job)}

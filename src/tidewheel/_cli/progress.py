@@ -1,4 +1,4 @@
-"""What a run shows while it goes: phases of the start and a line per batch, for people or for machines."""
+"""The output of a run: phases of the start and a line per batch, for people or for machines."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 
 
 _FEW = 10
-"""Up to so many rows a second say nothing of how fast the job is: it waited."""
+"""Up to this many rows per second the job was mostly waiting, so the rate would be misleading."""
 
 
 class Progress(ABC):
-    """Told what a run does, in the order it does it. A context manager: at its end nothing is shown any more."""
+    """Receives the events of a run, in order. A context manager: after its end nothing more is shown."""
 
     @abstractmethod
     def started(self, job: Job) -> None:
-        """The run begins; Spark takes some seconds to be there."""
+        """Handle the start of the run; Spark takes some seconds to start."""
 
     @abstractmethod
     def phase(self, phase: str | None) -> None:
-        """The start has come to a phase; None: it is over."""
+        """Handle a new phase of the start; None at its end."""
 
     @abstractmethod
     def readers(self, readers: Mapping[str, str]) -> None:
-        """Who reads each source, by its name, is known."""
+        """Handle the list of readers of the sources, by source name."""
 
     @abstractmethod
     def batch(self, batch: BatchProgress) -> None:
-        """A batch is committed and its output visible."""
+        """Handle a batch that is committed and whose output is visible."""
 
     @abstractmethod
     def ended(self, result: RunResult) -> None:
-        """The run is at its end."""
+        """Handle the end of the run."""
 
     def __enter__(self) -> Self:
         return self
@@ -59,11 +59,11 @@ class Progress(ABC):
         self.close()
 
     def close(self) -> None:  # noqa: B027  # most have nothing to clear away
-        """Leave the terminal to others."""
+        """Restore the terminal."""
 
 
 def progress_for(as_json: bool) -> Progress:
-    """Return what suits the reader: JSON if asked for, a line that changes on a terminal, plain lines otherwise."""
+    """Return the display for this output: JSON if requested, an updating line on a terminal, otherwise plain lines."""
     if as_json:
         return JsonProgress()
     console = Terminal(highlight=False)
@@ -78,42 +78,42 @@ class JsonProgress(Progress):
     """One JSON object per batch, and nothing else."""
 
     def started(self, job: Job) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def phase(self, phase: str | None) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def readers(self, readers: Mapping[str, str]) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def batch(self, batch: BatchProgress) -> None:
         """Print the object."""
         print(json.dumps(facts(batch)), flush=True)
 
     def ended(self, result: RunResult) -> None:
-        """Say nothing: the exit status tells."""
+        """Print nothing: the exit status is the result."""
 
 
 class LineProgress(Progress):
     """A line for each phase of the start, then a line per batch."""
 
     def __init__(self, console: Console) -> None:
-        """Take the console."""
+        """Use this console."""
         self.console = console
         self.rows = self.batches = self.rejected = 0
         self.began = time.monotonic()
         self.start = Start()
         self.running_since: float | None = None
-        """When the first batch began; None: that is yet to come."""
+        """When the first batch began; None before that."""
 
     def started(self, job: Job) -> None:
-        """Say what is run."""
+        """Print the job's name."""
         self._print(
             f"{job.name}: state at {job.state}; Ctrl-C finishes the batch and stops, a second one aborts", "dim"
         )
 
     def phase(self, phase: str | None) -> None:
-        """Say what the start is at, and when it is over how long that took."""
+        """Print the phase of the start, and at its end the duration."""
         self._print(self._enter(phase), "dim")
 
     def readers(self, readers: Mapping[str, str]) -> None:
@@ -122,14 +122,14 @@ class LineProgress(Progress):
             self._print(f"source {source}: reader: {reader}", "dim")
 
     def batch(self, batch: BatchProgress) -> None:
-        """Print the line."""
+        """Print the batch as a line."""
         self._count(batch)
         self._print(line(batch), "" if batch.batch is not None else "cyan")
         if batch.rejected:
             self._print(f"  {batch.rejected:,} records went to the dead-letter sink", "red")
 
     def ended(self, result: RunResult) -> None:
-        """Sum up."""
+        """Print a summary."""
         how = "stopped as asked, start again to go on" if result.stopped else "done"
         self._print(
             f"{result.job}: {how}; {self.counts()}{self._start()}, at sequence {result.sequence}",
@@ -145,7 +145,7 @@ class LineProgress(Progress):
             self._print(_held_back(result), "dim")
 
     def counts(self) -> str:
-        """Return what the run has done so far."""
+        """Return the totals of the run so far."""
         began = self.began if self.running_since is None else self.running_since
         seconds = time.monotonic() - began
         batches = "1 batch" if self.batches == 1 else f"{self.batches:,} batches"
@@ -154,7 +154,7 @@ class LineProgress(Progress):
         return f"{text}, {self.rejected:,} to the dead-letter sink" if self.rejected else text
 
     def _enter(self, phase: str | None) -> str:
-        """Begin a phase of the start; return what to say of it. Rows flow from the first batch on, which is a phase too."""
+        """Begin a phase of the start and return its text. Rows flow from the first batch on, which is a phase too."""
         if self.running_since is None and phase in (FIRST_BATCH, None):
             self.running_since = time.monotonic()
         return self.start.enter(phase)
@@ -168,25 +168,25 @@ class LineProgress(Progress):
         self.rejected += batch.rejected
 
     def _print(self, text: str, style: str) -> None:
-        # SIGHUP ends the run in order; it must not fail for want of a reader.
+        # SIGHUP ends the run normally; it must not fail because the terminal is gone.
         with survive_loss(self.console.file):
             self.console.print(Text(text, style=style), soft_wrap=True)
             self.console.file.flush()
 
 
 class Start:
-    """The phases of a start so far, and how long each took. Rows flow from the first batch on: that one is told by itself."""
+    """The phases of a start so far with their durations. The first batch is reported separately, because rows flow in it."""
 
     def __init__(self) -> None:
         self.current: str | None = None
-        """The phase that the start is at; None: it is over, or has not begun."""
+        """The current phase of the start; None before and after the start."""
         self.took: float | None = None
-        """How many seconds the first start took, up to the first batch; None: it has not come so far."""
+        """The seconds from the start to the first batch; None until then."""
         self._since = 0.0
         self._seconds: dict[str, float] = {}
 
     def enter(self, phase: str | None) -> str:
-        """Begin a phase; return a line about it, or about all of them when the start is over."""
+        """Begin a phase; return a line about it, or about all phases at the end of the start."""
         now = time.monotonic()
         if self.current is not None:
             self._seconds[self.current] = self._seconds.get(self.current, 0.0) + now - self._since
@@ -207,7 +207,7 @@ class Start:
 
 
 def _held_back(result: RunResult) -> str:
-    """Return what the end of a run leaves for the next one, and why."""
+    """Return the work that the end of a run leaves for the next run, and the reason."""
     where = ", ".join(result.holding)
     if result.epoch is None:
         return (

@@ -1,4 +1,4 @@
-"""`tidewheel rescale`: how many tasks a job uses, changed while it runs, and how it came about."""
+"""`tidewheel rescale`: change a job's number of tasks while it runs, or show its history."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tidewheel.errors import ConfigError
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """Commits one after the other that were made with the same number of tasks."""
+    """Consecutive commits that were made with the same number of tasks."""
 
     parallelism: int
     first: int
     last: int
     since: int
-    """When the first of them was made, in ns since the Unix epoch."""
+    """When the first of the commits was made, in ns since the Unix epoch."""
     batches: int
 
 
 def stretches(commits: Iterable[Manifest]) -> list[Stretch]:
-    """Return how the parallelism went, from the commits in which tasks worked, ascending. Pure."""
+    """Return the history of the parallelism from commits in ascending order, skipping commits without tasks."""
     runs: list[Stretch] = []
     for commit in commits:
         if commit.kind not in ("batch", "flush"):
@@ -47,16 +47,17 @@ def rescale(
     job: JobName,
     state: State = DEFAULT_STATE,
     tasks: Annotated[
-        int | None, typer.Argument(metavar="N", help="How many tasks to use; without it the history is shown.")
+        int | None, typer.Argument(metavar="N", help="The number of tasks; by default the history is shown.")
     ] = None,
     cells: CellsUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell a job, running or not, how many tasks to use from its next batch on. No state is rewritten.
+    """Set how many tasks a job, running or not, uses from its next batch on. No state is rewritten.
 
-    The order stays until another is given, also over restarts. N is between 1 and the job's number of shards.
+    The number stays in effect until the next change, also across restarts. N is between 1 and the job's number of
+    shards.
 
-    Without N: what is ordered, and how many tasks the kept commits were made with.
+    Without N, show the requested number and the number of tasks of the kept commits.
 
     For example:
 

@@ -1,4 +1,4 @@
-"""`tidewheel reset`: a job begins anew."""
+"""`tidewheel reset`: delete a job's state, so that it starts from the beginning."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def reset(
             "-s",
             metavar="URL",
             envvar="TIDEWHEEL_STATE",
-            help=f"Where the job's state lives, if not where its program says, or at {DEFAULT_STATE}.",
+            help=f"The job's state URL; by default the program's, or {DEFAULT_STATE}.",
         ),
     ] = None,
     output: Annotated[
-        bool, typer.Option("--output", help="Remove what the job's sinks published too; it takes the program.")
+        bool, typer.Option("--output", help="Also delete the output of the job's sinks; needs the program.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     cells: CellsUrl = None,
 ) -> None:
-    """Remove a job's state, so that its next start is its first. Shows what goes, and asks.
+    """Delete a job's state, so that its next start is its first. Shows what would be deleted and asks for confirmation.
 
-    Checkpoints, savepoints and state go, and the job's cells are emptied. What its sinks published stays, unless
-    `--output` says otherwise. The figures of its runs, which `top` and the page show, stay until they are too old
-    (`run --history`). A job that runs is refused.
+    This deletes checkpoints, savepoints and state, and empties the job's cells. Output that its sinks published stays,
+    unless `--output` is given. The figures of its runs, which `top` and the page show, stay until they expire (`run
+    --history`). A running job is refused.
 
     For example:
 
@@ -50,7 +50,7 @@ def reset(
 
         tidewheel reset clicks.py --output --yes
 
-    Exit status: 0 it is removed, 1 an error or not confirmed, 2 the job runs.
+    Exit status: 0 deleted, 1 an error or not confirmed, 2 the job runs.
     """
     from tidewheel._engine.reset import check_stopped, holdings
     from tidewheel._engine.reset import reset as remove
@@ -83,7 +83,7 @@ def reset(
 
 
 def lines(held: Holdings) -> list[str]:
-    """Return what goes, for people."""
+    """Return a description of what would be deleted, as lines."""
     if held.sequence is None:
         return [f"job {held.job} has no state at {held.state}"]
     text = [

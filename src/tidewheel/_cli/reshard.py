@@ -1,4 +1,4 @@
-"""`tidewheel state reshard`: another number of shards for a stopped job."""
+"""`tidewheel state reshard`: change the number of shards of a stopped job."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def reshard(
     n_shards: Annotated[int, typer.Argument(metavar="N", help="The new number of shards, a power of two.")],
     state: State = DEFAULT_STATE,
     cells: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where the job's cells are, if not beside its state.")
+        str | None, typer.Option(metavar="URL", help="The URL of the job's cells, if not next to its state.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write all state of a stopped job anew, in another number of shards, check it, and switch to it by one commit.
+    """Rewrite all state of a stopped job in another number of shards, verify it, and switch to it in one commit.
 
-    The program must then say n_shards=N. Checkpoints from before stay, and can be restored.
+    Then set n_shards=N in the program. Earlier checkpoints stay and can be restored.
 
     For example:
 

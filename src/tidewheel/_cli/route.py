@@ -26,22 +26,26 @@ def route(
     inbox: Annotated[
         str,
         typer.Option(
-            "--inbox", "-i", metavar="URL", envvar="TIDEWHEEL_INBOX", help="Where the inbox is: a folder, file:, nats:"
+            "--inbox",
+            "-i",
+            metavar="URL",
+            envvar="TIDEWHEEL_INBOX",
+            help="The URL of the inbox: a folder, file:, nats:",
         ),
     ],
-    key: Annotated[str, typer.Option("--key", "-k", metavar="FIELD", help="The field whose value is an event's key.")],
+    key: Annotated[str, typer.Option("--key", "-k", metavar="FIELD", help="The field that holds an event's key.")],
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A file of JSON objects, one a line; - is standard input.")
+        str, typer.Argument(metavar="FILE", help="A file with one JSON object per line; - is standard input.")
     ] = _STDIN,
     shards: Annotated[
-        int | None, typer.Option("--shards", metavar="N", help="The job's n_shards; needed to make a new inbox.")
+        int | None, typer.Option("--shards", metavar="N", help="The job's n_shards; required to create an inbox.")
     ] = None,
     producer: Annotated[
         str | None, typer.Option("--producer", "-p", metavar="NAME", help="A name for this producer.")
     ] = None,
     replay: Annotated[
         bool,
-        typer.Option("--replay", help="The same lines as before, from the first on: what is stored is passed over."),
+        typer.Option("--replay", help="Send the same lines from the beginning; stored lines are skipped."),
     ] = False,
     schema: Annotated[
         str | None,
@@ -52,10 +56,10 @@ def route(
 ) -> None:
     """Send JSON lines to the inbox of a job.
 
-    When the command ends with status 0, every event is durable. At a line that is no event it stops, and those before it are
-    durable. A line must be a JSON object in UTF-8 with the key's field; with `--schema`, also one that the job can read as
-    these columns. If the command was killed, start it again: with `--producer` and `--replay`, the same lines from the
-    beginning are stored once, however often they are sent.
+    When the command ends with status 0, every event is durable. At an invalid line it stops, and all events before that
+    line are durable. A line must be a JSON object in UTF-8 with the key's field; with `--schema`, it must also be
+    readable as these columns. If the command was killed, start it again: with `--producer` and `--replay`, the same
+    lines from the beginning are stored once, however often they are sent.
 
     For example:
 
@@ -68,12 +72,12 @@ def route(
     with open_inbox(inbox, shards) as opened, Router(opened, producer, replay=replay) as router:
         with _source(file) as lines:
             try:
-                # Standard input may be a pipe whose next line comes in an hour.
+                # Standard input may be a pipe whose next line arrives much later.
                 size = 1 if file == _STDIN else _CHUNK
                 for events in keyed(lines, key, "standard input" if file == _STDIN else file, size, schema):
                     router.route_many(events)
             except ConfigError:
-                router.flush()  # So that exactly the lines before the bad one are stored.
+                router.flush()  # Store exactly the lines before the invalid one.
                 raise
         router.flush()
         known = f", {router.duplicates} were stored already" if replay else ""
@@ -84,8 +88,8 @@ def route(
 def keyed(
     lines: Iterable[bytes], field: str, where: str, size: int, schema: str | None = None
 ) -> Iterator[list[tuple[Any, bytes]]]:
-    """Give key and JSON of the lines that are not blank, about `size` at a time; the first that is no event is named."""
-    # Only the key is decoded; the rest of a line is looked over, not taken apart.
+    """Yield key and JSON of the lines that are not blank, about `size` at a time; raise at the first invalid line and name it."""
+    # Decode only the key; the rest of a line is validated but not decoded.
     shape = msgspec.defstruct("Line", [("key", str | int | bool | float)], rename={"key": field})
     decode = msgspec.json.Decoder(shape).decode
     columns = None if schema is None else simple_schema(schema)

@@ -35,62 +35,64 @@ from tidewheel.errors import ConfigError
 def run(
     program: Program,
     state: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where the state lives: file:///data/state, s3://bucket/prefix, …")
+        str | None, typer.Option(metavar="URL", help="The state URL: file:///data/state, s3://bucket/prefix, …")
     ] = None,
     parallelism: Annotated[
-        int | None, typer.Option(min=1, help="Tasks per batch, up to the job's shards; may differ at every start.")
+        int | None, typer.Option(min=1, help="Tasks per batch, up to the job's shards; can differ between runs.")
     ] = None,
     trigger: Annotated[
         str | None,
         typer.Option(
             callback=checked_trigger,
-            help="'available-now' (or 'once'): read all there is and end; '5 seconds': run on.",
+            help="'available-now' (or 'once'): read all available data and end; '5 seconds': run until stopped.",
         ),
     ] = None,
     bounded: Annotated[
-        bool, typer.Option("--bounded", help="Read all there is, close every window, and end the job for good.")
+        bool,
+        typer.Option("--bounded", help="Read all available data, close every window, and end the job permanently."),
     ] = False,
     master: Master = None,
     remote: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="Run on a server of Spark Connect, such as sc://host:15002, instead of --master."
+            metavar="URL", help="Run on a Spark Connect server, such as sc://host:15002, instead of --master."
         ),
     ] = None,
     restarts: Annotated[
-        int, typer.Option(min=0, help="How many failures in a row to survive by starting again from the last commit.")
+        int, typer.Option(min=0, help="How many consecutive failures to survive by restarting from the last commit.")
     ] = 0,
     backoff: Annotated[
-        str, typer.Option(callback=duration, metavar="TIME", help="The wait before the first restart; it doubles.")
+        str,
+        typer.Option(callback=duration, metavar="TIME", help="The wait before the first restart; doubles each time."),
     ] = "1 s",
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Fence whoever runs the job now: it stops at its next commit.")
+        bool, typer.Option("--take-over", help="Fence the current run: it stops at its next commit.")
     ] = False,
     allow_dropped_state: Annotated[
         list[str] | None,
         typer.Option(
             metavar="OPERATOR",
-            help="Remove the state of this operator, which the program lacks; may be given several times.",
+            help="Delete the state of this operator, which the program no longer has; can be repeated.",
         ),
     ] = None,
     allow_dropped_source: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SOURCE",
-            help="Forget the offsets of this source, which the program lacks; may be given several times.",
+            help="Drop the offsets of this source, which the program no longer has; can be repeated.",
         ),
     ] = None,
     drop_unpublished: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SINK",
-            help="Let go of the output of this sink that a crash left unpublished, or leave in place what a restore made void; "
-            "may be given several times.",
+            help="Drop unpublished output of this sink after a crash, or keep its output in place after a restore; "
+            "can be repeated.",
         ),
     ] = None,
     local: Local = None,
     shared_state: Annotated[
-        bool, typer.Option("--shared-state", help="The state's folder is on a file system that all hosts share.")
+        bool, typer.Option("--shared-state", help="The state folder is on a file system that all hosts share.")
     ] = False,
     conf: Conf = None,
     tick: Annotated[
@@ -98,7 +100,7 @@ def run(
         typer.Option(
             callback=duration,
             metavar="TIME",
-            help="How often a job that waits for time runs a batch while its sources are quiet, by default '1 s'.",
+            help="The interval of batches while sources are quiet and the job waits for time; by default '1 s'.",
         ),
     ] = None,
     serve: Annotated[
@@ -112,18 +114,18 @@ def run(
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     ui: Annotated[
-        bool, typer.Option("--ui", help="Serve the page of the job's state URL meanwhile, as `tidewheel ui` does.")
+        bool, typer.Option("--ui", help="Also serve the page of the job's state URL, like `tidewheel ui`.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per batch, for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per batch.")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Run the job of a program until it ends.
 
-    Ctrl-C, SIGTERM or SIGHUP finishes the batch, or ends the start, and stops; a second Ctrl-C aborts. Both are safe: the next
-    run goes on from the last commit.
+    Ctrl-C, SIGTERM or SIGHUP finishes the batch, or ends the start, and stops; a second Ctrl-C aborts. Both are safe:
+    the next run continues from the last commit.
 
-    The program is a Python file that makes a Job; if it runs the job itself, it does so under
-    `if __name__ == "__main__":`.
+    The program is a Python file that creates a Job. If it runs the job itself, it must do so under `if __name__ ==
+    "__main__":`.
 
     For example:
 
@@ -179,16 +181,17 @@ def run(
             progress.started(job)
             progress.ended(job.run(**options, progress=progress.batch, on_phase=on_phase, on_readers=progress.readers))
     except KeyboardInterrupt:
-        # A run takes the signal itself while it goes on; what comes after it, as it lets go of what it held, aborts.
+        # While the run is active, it handles the signal. After the run, while it releases its resources, the signal
+        # aborts.
         if begun:
             raise
         _leave()
 
 
 def _leave() -> NoReturn:
-    """End the process before the run has begun."""
+    """End the process before the run has started."""
     with survive_loss(sys.stderr):
         print("stopped before the run began", file=sys.stderr, flush=True)
-    # Not by the interpreter's own end: it would cut off the thread that starts Spark, which then says so at length. Spark's JVM
-    # ends when this process is gone.
+    # Use os._exit: a normal exit would interrupt the thread that starts Spark, which then prints a long error. Spark's
+    # JVM ends when this process is gone.
     os._exit(0)

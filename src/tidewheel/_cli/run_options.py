@@ -1,4 +1,4 @@
-"""The options of commands that run a job: `tidewheel run` and `tidewheel node`."""
+"""The options shared by `tidewheel run` and `tidewheel node`."""
 
 from __future__ import annotations
 
@@ -15,26 +15,24 @@ Master = Annotated[
     typer.Option(help="Spark's master: local[4], spark://host:7077, …; by default all cores of this machine."),
 ]
 Local = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Where tasks keep their local copies of the state, on every host.")
+    str | None, typer.Option(metavar="DIR", help="The folder for local copies of the state, on every host.")
 ]
-Conf = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be given several times.")
-]
+Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A Spark setting; can be repeated.")]
 Metrics = Annotated[
     str | None,
-    typer.Option(metavar="[HOST:]PORT", help="Serve /metrics, /health and /ready; on 127.0.0.1 unless told otherwise."),
+    typer.Option(metavar="[HOST:]PORT", help="Serve /metrics, /health and /ready; by default on 127.0.0.1."),
 ]
 ReadyWithin = Annotated[
-    str, typer.Option(callback=duration, metavar="TIME", help="How old the last commit may be for /ready.")
+    str, typer.Option(callback=duration, metavar="TIME", help="The maximum age of the last commit for /ready.")
 ]
 History = Annotated[
     str,
-    typer.Option(metavar="TIME", help="How long figures and errors stay at the state URL; 'none': nothing is noted."),
+    typer.Option(metavar="TIME", help="How long to keep figures and errors at the state URL; 'none' records nothing."),
 ]
 
 
 def checked_trigger(text: str | None) -> str | None:
-    """Return a trigger as it was given; a usage error if it is none."""
+    """Return a trigger unchanged; raise a usage error if it is invalid."""
     try:
         check_trigger(text)
     except ConfigError as error:
@@ -43,7 +41,7 @@ def checked_trigger(text: str | None) -> str | None:
 
 
 def settings(conf: list[str] | None) -> dict[str, str]:
-    """Return Spark's settings by their names; a usage error if one has no value."""
+    """Return Spark settings by name; raise a usage error if one has no value."""
     pairs = [item.partition("=") for item in conf or ()]
     wrong = [name for name, equals, _ in pairs if not equals]
     if wrong:
@@ -52,5 +50,5 @@ def settings(conf: list[str] | None) -> dict[str, str]:
 
 
 def kept_history(text: str) -> str | None:
-    """Return for how long the history is kept; None for 'none'."""
+    """Return how long to keep the history; None for 'none'."""
     return None if text == "none" else text

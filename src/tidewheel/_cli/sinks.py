@@ -1,4 +1,4 @@
-"""`tidewheel sinks`: what each sink promises."""
+"""`tidewheel sinks`: list the guarantees of each sink."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def kinds() -> dict[str, type[Sink]]:
     """Return every sink by the name of its factory."""
-    # Imported here, for they bring Arrow, which the other commands start sooner without.
+    # Imported here because they import Arrow, which would slow down the other commands.
     from tidewheel._connectors.delta.sink import Delta
     from tidewheel._connectors.files.sink import Files
     from tidewheel._connectors.functions.for_each import ForEach
@@ -45,8 +45,8 @@ def kinds() -> dict[str, type[Sink]]:
 def sinks() -> None:
     """List the sinks with their guarantees.
 
-    Exactly once: each record is seen once, whatever is killed. Effectively once: it may be written again, with the
-    same effect. At least once: none is left out, and those of the newest commit may be seen again after a failure.
+    Exactly once: each record is visible once, whatever fails. Effectively once: a record may be written again with the
+    same effect. At least once: no record is lost, but records of the newest commit may appear again after a failure.
     """
     table = Table("sink", "guarantee", "", box=None, pad_edge=False)
     for name, kind in kinds().items():

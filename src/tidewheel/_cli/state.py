@@ -1,4 +1,4 @@
-"""`tidewheel state`: the state of a job as data, whether it runs or not."""
+"""`tidewheel state`: read and import the state of a job, whether it runs or not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IMPORTED = (
 
 KeyType = Literal["str", "int", "float", "bool"]
 OperatorName = Annotated[str, typer.Argument(metavar="OPERATOR", help="The operator's name.")]
-Limit = Annotated[int | None, typer.Option(min=0, help="Stop after so many.")]
+Limit = Annotated[int | None, typer.Option(min=0, help="Stop after this many.")]
 Prefix = Annotated[str, typer.Option(help="Only text keys that start with this.")]
 
 
@@ -41,7 +41,7 @@ def keys(
     prefix: Prefix = "",
     limit: Limit = None,
 ) -> None:
-    """List an operator's keys, one JSON value a line.
+    """List an operator's keys, one JSON value per line.
 
     For example:
 
@@ -61,9 +61,9 @@ def get(
     at: AtOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look up one key: its committed value, as JSON. Exit status 1 if it has none.
+    """Show the committed value of one key as JSON. Exit status 1 if the key has no state.
 
-    With --json the sequence of the checkpoint is shown too. For example:
+    With --json, the checkpoint's sequence is shown too. For example:
 
         tidewheel state get clicks total ada
     """
@@ -84,7 +84,7 @@ def scan(
     prefix: Prefix = "",
     limit: Limit = None,
 ) -> None:
-    """Show an operator's keys and values, one JSON object a line.
+    """Show an operator's keys and values, one JSON object per line.
 
     For example:
 
@@ -115,28 +115,32 @@ def export(
 
 @app.command("import")
 def import_(
-    program: Annotated[str, typer.Argument(metavar="PROGRAM[:JOB]", help="The job's program: it knows the types.")],
+    program: Annotated[
+        str, typer.Argument(metavar="PROGRAM[:JOB]", help="The job's program, which declares the types.")
+    ],
     operator: OperatorName,
     path: Annotated[str, typer.Argument(metavar="FILE", help=_IMPORTED)],
-    state: Annotated[str | None, typer.Option("--state", "-s", metavar="URL", help="If not the program's own.")] = None,
-    key: Annotated[str, typer.Option(metavar="COLUMN", help="The column with the key.")] = "key",
+    state: Annotated[
+        str | None, typer.Option("--state", "-s", metavar="URL", help="By default the program's state URL.")
+    ] = None,
+    key: Annotated[str, typer.Option(metavar="COLUMN", help="The column that holds the key.")] = "key",
     value: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="The column that is the state; by default value, or all beside the key."),
+        typer.Option(metavar="COLUMN", help="The column that holds the state; by default value, or all but the key."),
     ] = None,
     key_type: Annotated[
         KeyType | None,
-        typer.Option("--key-type", help="The type of the keys, where the program does not declare it."),
+        typer.Option("--key-type", help="The type of the keys, if the program does not declare it."),
     ] = None,
 ) -> None:
-    """Give a job's operator its state before the job's first batch, from Parquet, CSV or JSON lines.
+    """Import the state of a job's operator before the job's first batch, from Parquet, CSV or JSON lines.
 
-    The columns must fit what the operator declares (state=, or the type of default=): a plain state is in the column
-    value, or in the one that --value names; a record has a column for each of its fields. What `tidewheel state export`
-    writes fits.
+    The columns must match the type that the operator declares (state=, or the type of default=): a plain state is in
+    the column value, or in the column that --value names; a record has one column per field. Files from `tidewheel
+    state export` match.
 
     The first line of a CSV file names its columns, and its values are read as the types that the program declares. Keys
-    are text where neither the program nor --key-type says otherwise; if all look like numbers, it must be said.
+    are text by default; if all keys look like numbers, the program or --key-type must declare their type.
 
     For example:
 

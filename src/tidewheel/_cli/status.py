@@ -1,4 +1,4 @@
-"""`tidewheel status`: whether a job runs, where, since when, how far it is and how late."""
+"""`tidewheel status`: show whether, where and since when a job runs, its progress and its lag."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENDED = {
     "failed": "it failed",
 }
 _SHOWN = 3
-"""How many inputs of the clock are named: partitions may be many."""
+"""The maximum number of clock inputs to name, because there may be many partitions."""
 _STARTING = {
     "stopped": "it was stopped",
     "killed": "it was killed while it was starting",
@@ -25,9 +25,9 @@ _STARTING = {
 
 
 def status(job: JobName, state: State = DEFAULT_STATE, cells: CellsUrl = None, as_json: AsJson = False) -> None:
-    """Show whether a job runs, where and since when, how far it is, and how late.
+    """Show whether, where and since when a job runs, its progress and its lag.
 
-    A run on another machine is watched for a sign of life: up to 17 seconds if there is none.
+    A run on another machine must show a sign of life, for which the command waits up to 17 seconds.
 
     For example:
 
@@ -40,7 +40,7 @@ def status(job: JobName, state: State = DEFAULT_STATE, cells: CellsUrl = None, a
 
 
 def lines(status: JobStatus) -> list[str]:
-    """Return a status for people."""
+    """Return a status as lines of text."""
     text = [f"{status.job}: {_life(status)}"]
     if status.sequence is None or status.committed_at is None or status.age_seconds is None:
         return [*text, "last commit: none yet", *_error(status)]
@@ -73,7 +73,7 @@ def lines(status: JobStatus) -> list[str]:
 
 
 def _clock_inputs(status: JobStatus) -> list[str]:
-    """Return which inputs hold the clock back: those that gave no timestamp yet, or, of several, the furthest behind."""
+    """Return the inputs that hold back the clock: those without a timestamp yet, or the one that is furthest behind."""
     inputs = _holding(status.clock_inputs, status.epoch)
     silent = sorted(name for name, time in inputs.items() if time is None)
     if silent and status.epoch is None:
@@ -87,9 +87,10 @@ def _clock_inputs(status: JobStatus) -> list[str]:
 
 
 def _holding(inputs: Mapping[str, int | None], epoch: int | None) -> dict[str, int | None]:
-    """Return the inputs among which those are that hold the clock back.
+    """Return the inputs that may hold back the clock.
 
-    What is behind the clock, or has given nothing, does so only where all others are ahead of it; else it is idle.
+    An input that is behind the clock or without data holds it back only if all others are ahead of it; otherwise it is
+    idle.
 
     >>> _holding({"orders": 40, "refunds": None, "payments": 10}, 40)
     {'orders': 40}
@@ -103,7 +104,7 @@ def _holding(inputs: Mapping[str, int | None], epoch: int | None) -> dict[str, i
 
 
 def _some(texts: list[str]) -> str:
-    """Return the first few of a list.
+    """Return the first few texts of a list.
 
     >>> _some(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
@@ -132,7 +133,7 @@ def _error(status: JobStatus) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time for people.
+    """Return a duration as text.
 
     >>> duration(0.25), duration(59.9), duration(3700)
     ('0.2 s', '59.9 s', '1:01:40')

@@ -1,4 +1,4 @@
-"""`tidewheel stop`: ask a running job, wherever it runs, to end in order."""
+"""`tidewheel stop`: ask a running job, wherever it runs, to end normally."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def stop(
     wait: Annotated[
         str,
         typer.Option(
-            metavar="TIME", callback=duration, help='How long to wait until the run has ended; "0 s": only ask.'
+            metavar="TIME", callback=duration, help='How long to wait for the end; "0 s" only sends the request.'
         ),
     ] = "60 s",
     cells: CellsUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a running job, wherever it runs, to commit and publish its batch and to end.
+    """Ask a running job, wherever it runs, to commit and publish its batch and end.
 
-    The order is for the run that has the job now; the next start is not stopped by it.
+    The request applies to the current run only; it does not stop the next start.
 
     For example:
 
         tidewheel stop clicks --state s3://bucket/state
 
-    Exit status: 0 the job has ended, was asked to (`--wait "0 s"`), or did not run; 1 it has not ended in time.
+    Exit status: 0 the job has ended, was asked to end (`--wait "0 s"`), or was not running; 1 it did not end in time.
     """
     limit = seconds(wait, "--wait")
     holder, ended = job_status.stop(*job_status.find(open_store(state), job, cells), limit)

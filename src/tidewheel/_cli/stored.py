@@ -1,4 +1,4 @@
-"""What the commands over stored jobs share: which job, which checkpoint, and how sizes and times are shown."""
+"""Common parts of the commands over stored jobs: selection of job and checkpoint, and formats of sizes and times."""
 
 from __future__ import annotations
 
@@ -37,37 +37,37 @@ State = Annotated[
         "-s",
         metavar="URL",
         envvar="TIDEWHEEL_STATE",
-        help="Where the state lives: file:///data/state, s3://bucket/prefix, …",
+        help="The state URL: file:///data/state, s3://bucket/prefix, …",
     ),
 ]
 CellsUrl = Annotated[
-    str | None, typer.Option("--cells", metavar="URL", help="Where the job's cells are, if not beside its state.")
+    str | None, typer.Option("--cells", metavar="URL", help="The URL of the job's cells, if not next to its state.")
 ]
 AtOption = Annotated[
     str | None, typer.Option("--at", metavar="SEQ|NAME", help="A checkpoint or savepoint; by default the newest.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON, for machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def job_place(stored: StoredJob, cells: str | None = None) -> JobPlace:
-    """Return where a stored job and its cells are: where its program said, unless `cells` says otherwise."""
+    """Return the location of a stored job and its cells; `cells` overrides the URL that the program gave."""
     from tidewheel._engine.declaration import place_of_job
 
     return place_of_job(stored.store, stored.name, cells)
 
 
 def at_of(text: str | None) -> int | str | None:
-    """Return the sequence or name that was given."""
+    """Return the sequence or savepoint name of an option."""
     return int(text) if text is not None and text.isdigit() else text
 
 
 def when(nanoseconds: int) -> str:
-    """Return a time for people."""
+    """Return a time as text."""
     return datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def size(count: int) -> str:
-    """Return a number of bytes for people.
+    """Return a number of bytes as text.
 
     >>> size(10), size(20_000)
     ('10 B', '19.5 KiB')

@@ -1,4 +1,4 @@
-"""`tidewheel top`: all jobs at a state URL, or one job and its operators, live in a terminal."""
+"""`tidewheel top`: show all jobs at a state URL, or one job and its operators, live in a terminal."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def top(
     state: State = DEFAULT_STATE,
     cells: CellsUrl = None,
     every: Annotated[
-        str, typer.Option(metavar="TIME", callback=duration, help="How often to look; 100 ms at least.")
+        str, typer.Option(metavar="TIME", callback=duration, help="The refresh interval; at least 100 ms.")
     ] = "1 s",
-    once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The same once, as JSON, for machines.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the figures once and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures once as JSON.")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Show all jobs at a state URL, or one job with its operators and newest batches, until Ctrl-C.
 
-    It is what `tidewheel ui` shows, for a terminal. Runs are not disturbed.
+    This is `tidewheel ui` for a terminal. It does not disturb runs.
 
     For example:
 
@@ -95,7 +95,7 @@ _MOMENTS = ("now", "at", "committed_at", "worked_at", "since")
 
 
 def _for_machines(told: Any) -> Any:
-    """Return it with the names and units of `tidewheel status --json`: times in ns since 1970."""
+    """Return the figures with the names and units of `tidewheel status --json`: times in ns since 1970."""
     if isinstance(told, list):
         return [_for_machines(each) for each in told]
     if not isinstance(told, dict):
@@ -115,7 +115,7 @@ def all_jobs(rows: list[dict[str, Any]]) -> RenderableType:
     table = Table("job", "state", "rows/s", "behind", "commit", "last commit", "where", box=None)
     for column in (2, 3, 4):
         table.columns[column].justify = "right"
-    # Only a column that may wrap gives way where there is too little room: the host, which is cut then.
+    # Only the last column, the host, may shrink when there is too little room.
     for each in table.columns[:-1]:
         each.no_wrap = True
     troubles = [(row["name"], row["error"]) for row in rows if row.get("error")]
@@ -134,7 +134,7 @@ def all_jobs(rows: list[dict[str, Any]]) -> RenderableType:
 
 
 def one_job(site: Site, name: str, plainly: bool = False) -> RenderableType:
-    """Return one job: what it does, its operators, its newest batches; `plainly`, as colours are not shown."""
+    """Return one job: its status, operators and newest batches; with `plainly`, without relying on colours."""
     told = overview(site, name)
     head = Text.assemble(
         (name, "bold"),
@@ -177,7 +177,7 @@ def one_job(site: Site, name: str, plainly: bool = False) -> RenderableType:
 
 
 def _figures(bars: list[dict[str, Any]]) -> RenderableType:
-    """Return the newest batches with their steps in figures."""
+    """Return the newest batches with the durations of their phases as figures."""
     table = Table("commit", "made (UTC)", "rows", "ms", *STEPS, "other", box=None, padding=(0, 1, 0, 0))
     for column, each in enumerate(table.columns):
         each.justify, each.no_wrap = "left" if column == 1 else "right", True
@@ -190,7 +190,7 @@ def _figures(bars: list[dict[str, Any]]) -> RenderableType:
 
 
 def _bars(bars: list[dict[str, Any]]) -> RenderableType:
-    """Return the newest batches as bars, whose steps only colours tell apart."""
+    """Return the newest batches as bars, whose phases differ only in colour."""
     legend = Text("  ")
     for step, colour in zip((*STEPS, "other"), _STEP_COLOURS, strict=True):
         legend.append("█ ", colour)
@@ -210,7 +210,7 @@ def _bars(bars: list[dict[str, Any]]) -> RenderableType:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Return text of a job's, without what a terminal would obey."""
+    """Return text of a job without terminal control characters."""
     return Text(
         "".join(mark if mark.isprintable() or mark == "\n" else "\N{REPLACEMENT CHARACTER}" for mark in text), style
     )

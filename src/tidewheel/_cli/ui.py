@@ -22,28 +22,30 @@ def ui(
     port: Annotated[
         int | None,
         typer.Option(
-            min=0, max=65535, help="The port; 0: any free one; by default 7080, or a free one if that is taken."
+            min=0, max=65535, help="The port; 0 picks a free one; by default 7080, or a free one if 7080 is taken."
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen at.")] = ("127.0.0.1"),
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = ("127.0.0.1"),
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Another name under which the page is asked for, as behind a proxy."),
+        typer.Option(metavar="NAME", help="Another host name of the page, such as that of a proxy."),
     ] = None,
     allow_changes: Annotated[
         bool,
-        typer.Option("--allow-changes", help="Let who has the token stop, rescale and restore jobs, and set cells."),
+        typer.Option(
+            "--allow-changes", help="Allow users of the page to stop, rescale and restore jobs, and to set cells."
+        ),
     ] = False,
     cells: CellsUrl = None,
     inbox: Annotated[
-        str | None, typer.Option(metavar="URL", help="The inbox of the fleets, to show how far they are behind.")
+        str | None, typer.Option(metavar="URL", help="The inbox of the fleets, to show their lag.")
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Show all jobs at a state URL, alive or not, as a web page, until Ctrl-C.
+    """Serve a web page of all jobs at a state URL, running or not, until Ctrl-C.
 
-    Runs are not disturbed. The page listens on this machine only, and asks no other host for anything. Its address, which is
-    printed, holds a token: without it nobody reads state.
+    The page does not disturb runs. It listens only on this machine and makes no requests to other hosts. The printed
+    address contains a token, without which nobody can read state.
 
     For example:
 
@@ -59,7 +61,7 @@ def ui(
 
 @contextmanager
 def page_of(job: Job) -> Iterator[None]:
-    """Serve the page of a job's state URL for a block, and say where."""
+    """Serve the page of a job's state URL during a block, and print its address."""
     with page_server(job.state, cells=job.cells_at) as page:
         echo(f"the page is at {page.url}", err=True)
         yield

@@ -1,1 +1,1 @@
-"""What every layer stands on: keys, hashing, pickling, fault points, retries."""
+"""Basics for all layers: keys, hashing, pickling, fault points, retries."""

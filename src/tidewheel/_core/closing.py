@@ -1,4 +1,4 @@
-"""Things that are closed once they are used."""
+"""A base class for objects with a `close` method."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Closing:
-    """Has a `close`, which a `with` block calls at its end."""
+    """Base of objects with a `close` method, which a `with` block calls at its end."""
 
     close: Callable[[], None]
 

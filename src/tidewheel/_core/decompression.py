@@ -8,9 +8,9 @@ from typing import Final
 import zstandard
 
 SMALL: Final = 16 << 20
-"""Data of up to this many bytes may be compressed as far as they go."""
+"""Data of up to this many bytes can be compressed at any ratio."""
 RATIO: Final = 256
-"""How many times larger than its compressed form larger data may be."""
+"""The maximum compression ratio of larger data."""
 
 
 class _Zstd(threading.local):
@@ -24,7 +24,7 @@ _zstd = _Zstd()
 
 
 def is_allowed(size: int, packed: int) -> bool:
-    """Tell whether `expand` accepts data of `size` bytes in a frame of `packed` bytes. Writers store other data uncompressed.
+    """Return whether `expand` accepts data of `size` bytes in a frame of `packed` bytes. Writers store other data uncompressed.
 
     >>> is_allowed(SMALL, 10), is_allowed(2 * SMALL, 10)
     (True, False)

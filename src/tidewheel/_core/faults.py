@@ -19,7 +19,7 @@ import time
 from tidewheel.errors import TidewheelError
 
 POINTS: dict[str, str] = {}
-"""Every fault point and what has happened when it is passed."""
+"""Every fault point, with what has happened when it is passed."""
 
 _FAULTS = "TIDEWHEEL_FAULTS"
 _GROUP = "TIDEWHEEL_FAULT_GROUP"
@@ -30,7 +30,7 @@ class InjectedFault(TidewheelError):
 
 
 def declare(name: str, passed_when: str) -> str:
-    """Register a point under its name; called once, where the module that has the point is defined."""
+    """Register a point under its name; call it once, in the module that has the point."""
     POINTS[name] = passed_when
     return name
 
@@ -49,9 +49,9 @@ _hits: dict[str, int] = {}
 
 
 def remember_group() -> None:
-    """Let worker processes, which Spark puts in a group of their own, know the group of the job.
+    """Make the job's process group known to worker processes, which Spark puts in a group of their own.
 
-    Only where faults are armed for them: a process that starts others must not tell them to end its own group.
+    Only if faults are armed for them: a process that starts others must not make them end its own group.
     """
     if os.environ.get(_FAULTS):
         os.environ[_GROUP] = str(os.getpgrp())

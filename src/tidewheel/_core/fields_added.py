@@ -1,7 +1,7 @@
-"""Which fields a function adds to its argument, where its code proves that it returns `{**argument, "field": …}` and no more.
+"""Find the fields that a function adds to its argument, if its code proves that it only returns `{**argument, "field": …}`.
 
-Such a function passes most of a record on as it came. Given a dict of the fields that it reads, it returns the same new fields;
-so the others need not become Python values.
+Such a function passes most of a record on unchanged. Called with a dict of only the fields that it reads, it returns
+the same new fields; so the others need not become Python values.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tidewheel._core.fields_read import LOOKS_AT_FRAMES, FieldsRead
 
 
 class FieldsAdded(NamedTuple):
-    """The fields that are read of the argument, by item, and those that the result has anew or in their place."""
+    """The fields of the argument that are read by item, and those that the result adds or replaces."""
 
     read: FieldsRead
     names: tuple[str, ...]
 
 
 def fields_added(function: Any) -> FieldsAdded | None:
-    """Return the fields that a function of one dict adds to it; None: it may do anything.
+    """Return the fields that a function of one dict adds to it; None if it may do anything else.
 
     >>> fields_added(lambda flight: {**flight, "late": flight["delay"] > 15}).names
     ('late',)
@@ -35,7 +35,7 @@ def fields_added(function: Any) -> FieldsAdded | None:
 
 
 class _Is(Enum):
-    """What stands on the stack, beside constants, where it is of interest."""
+    """The values of interest on the stack, besides constants."""
 
     ARGUMENT = "the argument"
     EMPTY = "a new dict"
@@ -71,7 +71,7 @@ def _added_in(code: CodeType) -> FieldsAdded | None:
 
 
 class _Steps:
-    """Follows code without branches from its first instruction to its return, with what is known of the stack."""
+    """Follows code without branches from its first instruction to its return, with the known part of the stack."""
 
     def __init__(self, argument: str) -> None:
         self.argument = argument
@@ -128,7 +128,7 @@ class _Steps:
         return popped
 
     def _others(self, pops: int, pushes: int) -> None:
-        """Take off the stack what is nothing but other things, and put such on it."""
+        """Replace uninteresting values on the stack by other ones."""
         _check_others(self._popped(pops))
         self.stack += [_Is.OTHER] * pushes
 
@@ -172,7 +172,7 @@ _POPS_AND_PUSHES = {
     "LOAD_METHOD": (1, 2),
     "STORE_SUBSCR": (3, 0),
 }
-"""How many things an instruction takes from the stack and leaves there."""
+"""How many values an instruction removes from the stack and adds to it."""
 
 
 def _check_others(items: list[Any]) -> None:

@@ -1,9 +1,9 @@
-"""Which fields of an argument a function reads, where its code proves that it does nothing else with the argument.
+"""Find the fields of an argument that a function reads, if its code proves that it does nothing else with the argument.
 
-Most functions of a program take a record and read a few of its fields: `lambda flight: flight.delay > 15`. Such a function
-cannot tell a whole record from one that has these fields only, and making nine fields of which one is read is most of the
-time. Whatever else a function does with its argument (passes it on, keeps it, changes it, asks for its type) makes it need the
-whole record, and so does code that cannot be read.
+Most functions of a program take a record and read a few of its fields: `lambda flight: flight.delay > 15`. Such a
+function cannot distinguish a whole record from one with only these fields, and creating nine fields of which one is
+read takes most of the time. Any other use of the argument (passing it on, keeping it, changing it, asking for its type)
+requires the whole record, and so does code that cannot be analysed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOKS_AT_FRAMES = {
     "set_trace",
     "stack",
 }
-"""Names by which a function may see its own variables as a whole."""
+"""Names through which a function can access all its variables."""
 
 
 class FieldsRead(NamedTuple):
@@ -33,11 +33,11 @@ class FieldsRead(NamedTuple):
 
     names: frozenset[str]
     by: Literal["attribute", "item"] | None
-    """None where no field is read at all."""
+    """None if no field is read at all."""
 
 
 def fields_read(function: Any, position: int) -> FieldsRead | None:
-    """Return the fields that a function reads of its argument at a position; None: it may do anything with it.
+    """Return the fields that a function reads of its argument at a position; None if it may do anything else.
 
     >>> fields_read(lambda flight: flight.delay > 15 and not flight.cancelled, 0).names == {"delay", "cancelled"}
     True
@@ -52,7 +52,7 @@ def fields_read(function: Any, position: int) -> FieldsRead | None:
 
 
 def field_returned(function: Any) -> str | None:
-    """Return the field of its one argument that a function returns as it is; None: it may return anything.
+    """Return the field of its only argument that a function returns unchanged; None if it may return anything else.
 
     >>> field_returned(lambda order: order.id), field_returned(lambda order: order["id"]), field_returned(lambda n: n.id + 1)
     ('id', 'id', None)
@@ -72,7 +72,7 @@ def _read_in(code: CodeType, position: int) -> FieldsRead | None:
         return None
     argument = code.co_varnames[position]
     if argument in code.co_cellvars:
-        return None  # A function inside it has the argument too.
+        return None  # An inner function also uses the argument.
     attributes: set[str] = set()
     items: set[str] = set()
     instructions = list(dis.get_instructions(code))
@@ -81,7 +81,7 @@ def _read_in(code: CodeType, position: int) -> FieldsRead | None:
         if not instruction.opname.startswith(("LOAD_FAST", "STORE_FAST", "DELETE_FAST")) or argument not in used:
             continue
         if not instruction.opname.startswith("LOAD_FAST") or used.index(argument) != len(used) - 1:
-            return None  # Set anew, or loaded with something above it on the stack.
+            return None  # Assigned, or loaded with another value above it on the stack.
         after = instructions[at + 1 : at + 3]
         if after and after[0].opname == "LOAD_ATTR":
             attributes.add(after[0].argval)

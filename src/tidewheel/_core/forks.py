@@ -1,4 +1,4 @@
-"""What a forked process must not use: objects whose threads, locks or sockets stayed with the parent."""
+"""Protection of objects whose threads, locks or sockets do not exist in a forked process."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ class ForkGuarded(Protocol):
     """An object that a forked child inherits and must not use."""
 
     def after_fork(self) -> None:
-        """Refuse further use. Called in the child, before anything else runs; it must not wait for a lock."""
+        """Reject further use. Called in the child, before anything else runs; it must not wait for a lock."""
 
 
 _guarded: weakref.WeakSet[ForkGuarded] = weakref.WeakSet()
 
 
 def guard(owner: ForkGuarded) -> None:
-    """Have `owner.after_fork` called in every process that is forked from this one, as long as the owner lives."""
+    """Call `owner.after_fork` in every process that is forked from this one, as long as the owner lives."""
     _guarded.add(owner)
 
 
 def opened_before_fork(what: str) -> str:
-    """Return the text for an error about an object that was opened before a fork."""
+    """Return the error text for an object that was opened before a fork."""
     return (
         f"{what} was opened before this process was forked, and cannot be used here: open it after forking only, or start "
         "processes by spawning"

@@ -23,10 +23,10 @@ _P1, _P2, _P3, _P4, _P5 = (
 )
 
 _STRIPE = 32
-"""Keys of this many bytes and more are hashed in a way of their own."""
+"""Keys of at least this many bytes use another branch of the hash function."""
 
 _AT_ONCE = 32 * 1024
-"""How many keys are hashed at once: as many as the processor's cache holds all steps of."""
+"""How many keys are hashed at once, so that all steps fit in the processor's cache."""
 
 Shards = npt.NDArray[np.int64]
 
@@ -67,7 +67,7 @@ def _hashes(column: pa.Array) -> npt.NDArray[np.uint64]:
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     lengths = np.diff(offsets)
     data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
-    # Keys of one length take the same steps, each of which is done for all of them at once.
+    # Keys of one length take the same steps, each of which is computed for all of them at once.
     steps = np.minimum(lengths, _STRIPE)
     present = np.flatnonzero(np.bincount(steps)).tolist()
     if len(present) == 1 and present[0] < _STRIPE:
@@ -85,7 +85,7 @@ def _hashes(column: pa.Array) -> npt.NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Keys of one length, one behind the other."""
+    """Keys of one length, stored contiguously."""
 
     data: npt.NDArray[np.uint8]
     first: int
@@ -93,13 +93,13 @@ class _Rows:
     count: int
 
     def numbers(self, kind: str, at: int) -> npt.NDArray[np.uint64]:
-        """Return the number that stands `at` so many bytes behind the beginning of each key."""
+        """Return the number at byte offset `at` of each key."""
         return np.ndarray((self.count,), kind, self.data, self.first + at, (self.length,)).astype(np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
 class _Scattered:
-    """Keys of one length, which begin anywhere."""
+    """Keys of one length at any positions."""
 
     data: npt.NDArray[np.uint8]
     starts: npt.NDArray[np.intp]
@@ -109,7 +109,7 @@ class _Scattered:
         return len(self.starts)
 
     def numbers(self, kind: str, at: int) -> npt.NDArray[np.uint64]:
-        """Return the number that stands `at` so many bytes behind the beginning of each key."""
+        """Return the number at byte offset `at` of each key."""
         everywhere = np.ndarray((len(self.data) - np.dtype(kind).itemsize + 1,), kind, self.data, strides=(1,))
         return everywhere[self.starts + at].astype(np.uint64, copy=False)
 

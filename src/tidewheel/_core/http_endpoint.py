@@ -1,6 +1,6 @@
-"""The HTTP server of metrics, look-ups and the page: in threads of a process that does something else.
+"""The HTTP server of metrics, look-ups and the page, in threads of a process that does other work.
 
-It bounds what strangers can take of that process: so many connections at a time, a deadline for each request, a size for
+It limits what clients can use of that process: the number of connections, a deadline for each request, and the size of
 headers and bodies. Each connection serves one request.
 """
 
@@ -28,9 +28,9 @@ _LOG = logger(__name__)
 
 LOOPBACK = "127.0.0.1"
 CONNECTIONS: Final = 32
-"""How many connections are open at a time; more are answered with status 503."""
+"""The maximum number of open connections; more are answered with status 503."""
 REQUEST_S: Final = 10.0
-"""Within how many seconds a request must be here as a whole, and its answer begun."""
+"""The seconds within which a request must be complete and its answer started."""
 _LARGEST_BODY: Final = 1 << 20
 _MOST_ARGUMENTS: Final = 100
 
@@ -52,46 +52,46 @@ _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Lengt
 
 
 def http_url(host: str, port: int) -> str:
-    """Return the address of a server, without a path; an IPv6 host is in brackets there."""
+    """Return the address of a server, without a path; an IPv6 host is in brackets."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class Request(NamedTuple):
-    """A request that the guard has let in."""
+    """A request that the guard has accepted."""
 
     method: str
     path: str
     """Percent-decoded."""
     arguments: dict[str, str] = {}  # noqa: RUF012
     headers: dict[str, str] = {}  # noqa: RUF012
-    """By their names in lower case."""
+    """Headers by lower-case names."""
     body: bytes = b""
     raw_path: str = ""
-    """As it was asked for, without the arguments."""
+    """The requested path, without query arguments."""
     user: int | None = None
-    """The user of this machine who asks, by number; None where it is not known."""
+    """The user id of the client, if it is on this machine and known; otherwise None."""
 
 
 class Answer(NamedTuple):
-    """What is answered to a request."""
+    """The answer to a request."""
 
     status: int
     kind: str
-    """The type of the content."""
+    """The content type."""
     body: bytes | Iterator[bytes]
-    """All of it, or its parts as they come: then the answer has no deadline."""
+    """The whole body, or its parts as they become available: then the answer has no deadline."""
 
 
 class HttpEndpoint(Closing):
-    """Serves until the block ends. Port 0 takes a free one; `port` says which."""
+    """Serves until the block ends. Port 0 picks a free port; `port` is the actual one."""
 
     def __init__(
         self, host: str, port: int, answer: Callable[[Request], Answer], guard: Guard, what: str, *, tell: bool = True
     ) -> None:
-        """Listen; a `ConfigError` if the port is taken or the host is none of this machine's.
+        """Start to listen; raise `ConfigError` if the port is taken or the host is not an address of this machine.
 
-        `answer` gets each request that the guard lets in, in a thread of its own; `what` names for people what is served.
-        `tell`: log where, if the port was left open.
+        `answer` is called with each accepted request, in its own thread; `what` describes the server in messages.
+        `tell`: log the address if the port was left open.
         """
         try:
             self._server = _Server((host, port), answer, guard)
@@ -99,13 +99,13 @@ class HttpEndpoint(Closing):
             raise ConfigError(f"cannot serve {what} on port {port} of {host}: {error}; choose another port") from error
         self.host, self.port = host, int(self._server.server_address[1])
         if port == 0 and tell:
-            # Nobody else knows where it is; told as loudly as what must not be missed.
+            # The log is the only place with the address, so use a level that is always shown.
             _LOG.warning("%s: at %s", what, self.url)
         self._thread = threading.Thread(target=self._server.serve_forever, name=f"tidewheel-{what}", daemon=True)
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the server."""
         return http_url(self.host, self.port)
 
     def __enter__(self) -> Self:
@@ -117,7 +117,7 @@ class HttpEndpoint(Closing):
         self._thread.join()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop the server."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -137,7 +137,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own, unless there are too many."""
+        """Serve a connection in its own thread, unless there are too many."""
         if not self._free.acquire(blocking=False):
             with contextlib.suppress(OSError):
                 request.setblocking(False)
@@ -155,11 +155,11 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def lift_deadline(self, request: Any) -> None:
-        """Let a connection stay: its answer comes in parts."""
+        """Remove the deadline of a connection whose answer comes in parts."""
         self._deadlines.pop(request, None)
 
     def service_actions(self) -> None:
-        """End the connections that have had their time. Called by the server twice a second."""
+        """Close the connections whose deadline has passed. Called by the server twice per second."""
         now = time.monotonic()
         for request, deadline in list(self._deadlines.items()):
             if deadline < now:
@@ -167,7 +167,7 @@ class _Server(ThreadingHTTPServer):
                     request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: one who asks and hangs up is no event of the job."""
+        """Log nothing: a client that hangs up is not an event of the job."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -224,9 +224,9 @@ class _Handler(BaseHTTPRequestHandler):
         return "tidewheel"
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing: a look is no event of the job."""
+        """Log nothing: a request is not an event of the job."""
 
 
 def failure(status: int, text: str) -> Answer:
-    """Return the answer to a request that failed: JSON with the field `error`."""
+    """Return the answer to a failed request: JSON with the field `error`."""
     return Answer(status, "application/json", msgspec.json.encode({"error": text}))

@@ -1,8 +1,9 @@
-"""Who may ask a server of this process for what.
+"""Access rules of a server in this process.
 
-A stranger's page can make a browser on this machine send requests here. So the `Host` must be one of ours (a public name that a
-stranger points at this machine is not), and a request that says where it comes from must come from our own page. What shows or
-changes state needs the token, which only the user who started the server was shown: every user of a machine reaches its loopback.
+A foreign web page can make a browser on this machine send requests here. So the `Host` must be one of ours (not a
+public name that points to this machine), and a request with an origin must come from our own page. Requests that show
+or change state need the token, which is shown only to the user who started the server: every user of a machine can
+reach its loopback interface.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ class Guard(msgspec.Struct, frozen=True):
     """The rules of one server."""
 
     hosts: frozenset[str]
-    """The names, without ports, under which it may be asked."""
+    """The allowed host names, without ports."""
     token: str | None = None
-    """What is below `/api/` needs it; None: nothing needs a token."""
+    """The token required below `/api/`; None if nothing needs a token."""
     changes: bool = False
-    """Whether anything but reading is allowed."""
+    """Whether requests may change anything."""
     private_names: bool = False
-    """Whether every address and every name that is not public will do, as where a cluster's own names are used."""
+    """Whether every address and every private name is allowed, as for the internal names of a cluster."""
 
     def refusal(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Return status and text of the refusal of a request, None if it is fine. Pure. `headers` has lower-case names."""
+        """Return status and text of the refusal of a request; None if it is allowed. `headers` has lower-case names."""
         host = headers.get("host", "")
         name = _name(host)
         if name not in self.hosts and not (self.private_names and _is_private(name)):
@@ -60,18 +61,18 @@ class Guard(msgspec.Struct, frozen=True):
 
 
 def guard_for(host: str, allowed: tuple[str, ...] = (), *, changes: bool = False, token: str | None = None) -> Guard:
-    """Return the rules of a page that is bound to an address. `allowed` are more names under which it may be asked."""
+    """Return the rules of a page that listens on an address. `allowed` has additional host names."""
     return Guard(_names(host) | {name.lower() for name in allowed}, token or secrets.token_urlsafe(24), changes)
 
 
 def open_guard_for(host: str) -> Guard:
-    """Return the rules of a server that shows no state, or only to this user: it asks for no token."""
+    """Return the rules of a server without a token, because it shows no state, or only to this user."""
     own = frozenset({socket.gethostname().lower()})
     return Guard(_names(host) | own, private_names=not is_loopback(host))
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address.
+    """Return whether only this machine can reach an address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
@@ -97,7 +98,7 @@ def _is_private(name: str) -> bool:
 
 
 def _name(host: str) -> str:
-    """Return the name in a `Host`, without its port."""
+    """Return the name in a `Host` header, without its port."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.rpartition(":")[0].lower() if ":" in host else host.lower()

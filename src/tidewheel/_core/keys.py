@@ -1,8 +1,8 @@
-"""Keys as bytes, and the shard of a key: the one function that every part of the system agrees on.
+"""Keys as bytes, and the shard of a key: one function that all parts of the system share.
 
-The shard of a key is `xxh64(canonical bytes, seed 42) mod n_shards`. Spark SQL's `xxhash64` over a string or
-bigint column is the same function, so the JVM, a Python task, a router and a point look-up agree. Its result is
-signed there and unsigned here; a power of two is the only modulus under which the two agree.
+The shard of a key is `xxh64(canonical bytes, seed 42) mod n_shards`. Spark SQL's `xxhash64` over a string or bigint
+column is the same function, so the JVM, a Python task, a router and a point look-up agree. Its result is signed there
+and unsigned here; the two agree only modulo a power of two.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def canonical(key: Any) -> bytes:
-    r"""Return the bytes that are hashed: str as UTF-8, int as 8 bytes little-endian, bytes as they are, else msgpack.
+    r"""Return the bytes that are hashed: str as UTF-8, int as 8 bytes little-endian, bytes unchanged, others as msgpack.
 
     >>> canonical("a"), canonical(1)
     (b'a', b'\x01\x00\x00\x00\x00\x00\x00\x00')
@@ -38,8 +38,8 @@ def canonical(key: Any) -> bytes:
 def to_stored(key: Any) -> bytes:
     """Return the key's bytes in state: one letter for its kind, then the canonical bytes.
 
-    The letter keeps `"a"` and `b"a"` apart and lets `from_stored` give the key back without knowing its type. What would
-    not come back as an equal key (a date, a set, a dataclass, NaN) is refused.
+    The letter distinguishes `"a"` from `b"a"` and lets `from_stored` decode the key without knowing its type. Raises
+    for values that would not be decoded as an equal key (a date, a set, a dataclass, NaN).
     """
     if isinstance(key, str):
         try:
@@ -63,7 +63,7 @@ def to_stored(key: Any) -> bytes:
 
 
 def from_stored(stored: bytes) -> Any:
-    """Return the key whose `to_stored` gave these bytes; a tuple comes back as a tuple."""
+    """Return the key of `to_stored` bytes; a tuple is decoded as a tuple."""
     kind, body = stored[:1], stored[1:]
     if kind == b"s":
         return body.decode()
@@ -75,10 +75,10 @@ def from_stored(stored: bytes) -> Any:
 
 
 def kinds_of(keys: Iterable[Any]) -> dict[str, set[str]]:
-    """Return the types of keys; of tuples also the types of the numbers in them, by position.
+    """Return the types of keys; for tuples also the types of the numbers in them, by position.
 
-    1, 1.0 and True are one key to a Python dict and three to the store, so keys that mix them must be refused, wherever they
-    meet. Other types are told apart by both.
+    1, 1.0 and True are one key in a Python dict and three in the store, so keys that mix them must be rejected. Both
+    distinguish other types.
 
     >>> kinds_of([("a", 1), ("b", None)])
     {'': {'tuple'}, '/1': {'int'}}
@@ -105,7 +105,7 @@ def _add_kinds(kinds: dict[str, set[str]], place: str, key: tuple[Any, ...]) -> 
 
 
 def shard_of_stored(stored: bytes, n_shards: int) -> int:
-    """Return the shard of a key given as `to_stored` gives it."""
+    """Return the shard of a key in its stored form."""
     return int(xxh64_intdigest(stored[1:], SEED)) & (n_shards - 1)
 
 
@@ -119,7 +119,7 @@ def shard_of(key: Any, n_shards: int) -> int:
 
 
 def check_n_shards(n_shards: int) -> None:
-    """Refuse a number of shards that is not a power of two between 1 and 65,536."""
+    """Raise if a number of shards is not a power of two between 1 and 65,536."""
     if not 1 <= n_shards <= 65536 or n_shards & (n_shards - 1):
         raise ConfigError(
             f"n_shards must be a power of two between 1 and 65536, not {n_shards}: only then do Spark's signed hash and "
@@ -128,7 +128,7 @@ def check_n_shards(n_shards: int) -> None:
 
 
 def _plain(part: Any) -> Any:
-    """Return a key, or a part of one, as what msgpack gives back; refuse what it would give back as something else."""
+    """Return a key, or a part of one, in the form that msgpack preserves; raise if there is none."""
     if isinstance(part, tuple):
         return tuple(map(_plain, part))
     if isinstance(part, float):
@@ -136,7 +136,7 @@ def _plain(part: Any) -> Any:
             raise OperatorError(
                 "NaN cannot be a key, since it equals nothing, not even itself; filter such records out"
             )
-        # -0.0 and 0.0 are one key to Python, so they must be one to the store.
+        # -0.0 and 0.0 are one key in Python, so they must be one in the store.
         return part + 0.0
     if part is None or isinstance(part, str | int | bytes):
         return part
@@ -147,7 +147,7 @@ def _plain(part: Any) -> Any:
 
 
 def _as_a_key(part: Any) -> str:
-    """Return a hint how to make a key of what is often wanted as one."""
+    """Return a hint how to convert a common value to a key."""
     if isinstance(part, datetime.date | datetime.time):
         return "; a time as a key is text, such as start.isoformat()"
     if isinstance(part, enum.Enum):
@@ -158,5 +158,5 @@ def _as_a_key(part: Any) -> str:
 
 
 def _frozen(value: Any) -> Any:
-    """Make lists tuples again, so that a decoded key can be a dict key."""
+    """Convert lists back to tuples, so that a decoded key can be a dict key."""
     return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

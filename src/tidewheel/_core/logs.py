@@ -1,7 +1,7 @@
-"""Loggers whose records say which run they are of: `job`, `run`, `node`, `sequence` and `trace_id`.
+"""Loggers whose records name their run: `job`, `run`, `node`, `sequence` and `trace_id`.
 
-A logger has the name of its module, so that levels can be set by package. What goes where is the program's own matter; the
-command line's is in `tidewheel._observe.logs`.
+A logger has the name of its module, so that levels can be set by package. The program configures the handlers; those of
+the command line are in `tidewheel._observe.logs`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FIELDS = ("job", "run", "node", "sequence", "trace_id")
-"""What each record has beside what `logging` puts there; None where it is not known."""
+"""The fields that are added to each record; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class RunContext:
     sequence: Callable[[], int | None] = lambda: None
     """Returns the newest commit."""
     trace_id: Callable[[], str | None] = lambda: None
-    """Returns the trace of the batch that goes on."""
+    """Returns the trace of the current batch."""
 
 
 _current: ContextVar[RunContext | None] = ContextVar("tidewheel_run", default=None)
@@ -38,7 +38,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def of_run(context: RunContext) -> Iterator[None]:
-    """Let what this thread logs in the block be of this run."""
+    """Assign this thread's log records in the block to this run."""
     token = _current.set(context)
     try:
         yield
@@ -47,20 +47,20 @@ def of_run(context: RunContext) -> Iterator[None]:
 
 
 def begin(context: RunContext) -> None:
-    """A run goes on. If it is the only one of the process, what any thread logs is of it."""
+    """Register a run. If it is the only run in the process, all log records belong to it."""
     with _lock:
         _live.append(context)
 
 
 def end(context: RunContext) -> None:
-    """The run is over; an unknown one is fine."""
+    """Unregister a run; an unknown one is ignored."""
     with _lock:
         if context in _live:
             _live.remove(context)
 
 
 def fields() -> dict[str, Any]:
-    """Return what is known of the run that the caller is part of."""
+    """Return the fields of the caller's run."""
     context = _current.get()
     if context is None:
         with _lock:

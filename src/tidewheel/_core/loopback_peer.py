@@ -1,4 +1,4 @@
-"""Which user of this machine is at the other end of a loopback connection."""
+"""Find the user at the other end of a loopback connection."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def peer_user(peer: tuple[Any, ...], own: tuple[Any, ...]) -> int | None:
-    """Return the user id of the process that connected from `peer` to `own`; None where the system does not tell.
+    """Return the user id of the process that connected from `peer` to `own`; None if the system does not report it.
 
-    Linux lists the owner of each socket in `/proc/net/tcp`. Addresses are those of IPv4, as of a server on 127.0.0.1.
+    Linux lists the owner of each socket in `/proc/net/tcp`. Addresses are IPv4, as of a server on 127.0.0.1.
     """
     wanted = [_entry(*peer[:2]), _entry(*own[:2])]
     try:
@@ -23,7 +23,7 @@ def peer_user(peer: tuple[Any, ...], own: tuple[Any, ...]) -> int | None:
 
 
 def is_stranger(user: int | None) -> bool:
-    """Tell whether a user is known to be neither this one nor root."""
+    """Return whether a user is known to be neither this one nor root."""
     return user not in (None, 0, os.geteuid())
 
 

@@ -1,4 +1,4 @@
-"""A terminal that has gone away while a program writes to it."""
+"""Handle a terminal that closes while a program writes to it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import IO
 
 @contextmanager
 def survive_loss(file: IO[str]) -> Iterator[None]:
-    """Write to a file in this block; if it is a terminal that has gone away, let all that is written to it go nowhere.
+    """Write to a file in this block; if it is a terminal that was closed, discard all output to it.
 
-    Python would try to write what is buffered once more at its end, and end with an error.
+    Otherwise Python would try to flush the buffer at exit, and exit with an error.
     """
     try:
         yield

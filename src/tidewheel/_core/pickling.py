@@ -1,9 +1,10 @@
-"""Pickles for what travels inside one job: the program, and values that are not columns. Stored state is never pickled.
+"""Pickles for data that travels inside one job: the program, and values that are not columns. Stored state is never pickled.
 
-cloudpickle sends a user's functions and classes by value, since the workers cannot import them. Three kinds of class need
-help. A `msgspec.Struct` has its fields from the moment it is made; cloudpickle makes the class empty and fills it later, so
-it would arrive without any. Annotations that are text (`from __future__ import annotations`) can only be read where the
-names they use are known, which is here. And a class on which msgspec has left its cache cannot be pickled with it.
+cloudpickle sends a user's functions and classes by value, because workers cannot import them. Three kinds of class need
+special handling. A `msgspec.Struct` gets its fields when the class is created; cloudpickle creates the class empty and
+fills it later, so it would arrive without fields. Annotations as text (`from __future__ import annotations`) can only
+be resolved where their names are known, which is here. And a class with msgspec's cache cannot be pickled together with
+the cache.
 """
 
 from __future__ import annotations
@@ -46,20 +47,20 @@ _SETTINGS = (
     "tag_field",
 )
 
-# A class that came in a pickle is sent on under the identity it came with.
+# A class that was received in a pickle is sent under the identity it came with.
 _ids: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
 _known: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
 
 
 def dumps(value: Any) -> bytes:
-    """Return the pickle of a value; what it needs and a worker cannot import is in it."""
+    """Pickle a value, including everything it needs that a worker cannot import."""
     out = io.BytesIO()
     _Pickler(out, protocol=5).dump(value)
     return out.getvalue()
 
 
 def send_by_value(thing: Any) -> None:
-    """Let the module of a function or of an object's class travel by value, if it is the user's own: workers cannot import it."""
+    """Send the module of a function or of an object's class by value if it is the user's, because workers cannot import it."""
     for holder in (thing, type(thing), getattr(thing, "func", None)):
         name = getattr(holder, "__module__", None)
         module = sys.modules.get(name) if isinstance(name, str) else None
@@ -71,13 +72,13 @@ def send_by_value(thing: Any) -> None:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
-        # Asked for every object, so the usual answer comes first.
+        # Called for every object, so check the common case first.
         if not isinstance(obj, type | FunctionType):
-            # What says that a field has no default is told by its identity; a copy of it would be one.
+            # The marker for a missing default is compared by identity, so a copy would count as a default.
             return "MISSING" if obj is dataclasses.MISSING else NotImplemented
         if isinstance(obj, type) and not _importable(obj):
             if _CACHE in vars(obj):
-                delattr(obj, _CACHE)  # msgspec makes it again when it needs it.
+                delattr(obj, _CACHE)  # msgspec creates it again when it needs it.
             _resolve_annotations(obj)
             if isinstance(obj, _StructMeta):
                 return _struct_parts(obj)
@@ -85,7 +86,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _importable(kind: type) -> bool:
-    """Tell whether a worker finds the class under its name, as cloudpickle will decide it."""
+    """Return whether a worker can import the class by its name, by cloudpickle's rules."""
     module = sys.modules.get(kind.__module__)
     if module is None or kind.__module__ == "__main__" or _by_value(kind.__module__):
         return False
@@ -102,7 +103,7 @@ def _by_value(module: str) -> bool:
 
 
 def _resolve_annotations(kind: type) -> None:
-    """Replace annotations that are text by what they mean, as far as all names are known."""
+    """Replace annotations as text by their types, if all names are known."""
     own = inspect.get_annotations(kind)
     if any(isinstance(annotation, str) for annotation in own.values()):
         try:
@@ -113,7 +114,7 @@ def _resolve_annotations(kind: type) -> None:
 
 
 def _struct_parts(kind: Any) -> tuple[Any, ...]:
-    """Return how to make a Struct again: its fields and settings at once, the rest when it is there.
+    """Return the data to recreate a Struct: its fields and settings at once, the rest after its creation.
 
     Methods and annotations may refer to the class itself, so they can only be added once it exists.
     """
@@ -130,7 +131,7 @@ def _struct_parts(kind: Any) -> tuple[Any, ...]:
 
 
 def _given(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
-    """Return what `msgspec.field` was given, or would have been."""
+    """Return the arguments of `msgspec.field` for this field."""
     arguments: dict[str, Any] = {"name": field.encode_name}
     if field.default_factory is not msgspec.NODEFAULT:
         arguments["default_factory"] = field.default_factory
@@ -147,7 +148,7 @@ def _make_struct(
     space: dict[str, Any],
     settings: dict[str, Any],
 ) -> type:
-    """Make the class, once in a process: values that come later are of the class that is there."""
+    """Create the class once per process, so that later values have the existing class."""
     kind = _known.get(identity)
     if kind is None:
         fields = {field: msgspec.field(**given) for field, given in own.items()}

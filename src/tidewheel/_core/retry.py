@@ -1,4 +1,4 @@
-"""Waiting for a server that is not there now."""
+"""Retry while a server is unavailable."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _PAUSE_S = 0.1
 
 
 def patiently(seconds: float, work: Callable[[float], None]) -> None:
-    """Do some work, and do it again for so many seconds while it raises `ConnectorUnavailable`.
+    """Call `work`, and repeat it for this many seconds while it raises `ConnectorUnavailable`.
 
-    The work gets the time, by `time.monotonic`, at which no further attempt begins. It begins anew each time, so it must do
-    no harm when it is repeated.
+    `work` receives the time, by `time.monotonic`, after which no further attempt starts. Each attempt starts from the
+    beginning, so it must be safe to repeat.
     """
     deadline = time.monotonic() + seconds
     while True:

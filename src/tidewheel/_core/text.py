@@ -1,4 +1,4 @@
-"""Values and names as text in errors."""
+"""Values and names as text for errors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SPOKEN_AS_A_VOWEL = re.compile(r"[aeio]|u(?!u|ni|rl|sa|se)|hour", re.IGNORECASE
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Everything that moves a terminal's cursor or changes its state, but tabs and line breaks; and what reverses text."""
+"""All control characters of terminals except tabs and line breaks, and those that reverse text."""
 
 
 def printable(text: str) -> str:
-    r"""Return a text that a terminal shows as it is: control characters, which may be anybody's commands to it, are escaped.
+    r"""Return a text that is safe for a terminal: control characters are escaped.
 
     >>> printable("\x1b[2Jgone\n")
     '\\x1b[2Jgone\n'
@@ -26,9 +26,9 @@ def printable(text: str) -> str:
 
 
 def shortened(value: Any, limit: int = 500, *, told_apart: bool = False) -> str:
-    """Return a value as it looks in Python, cut to a length that a person reads.
+    """Return a value as it looks in Python, truncated to a readable length.
 
-    `told_apart`: what is cut has a hash too, by which it differs from others that begin alike.
+    `told_apart`: add a hash to a truncated text, so that values with the same beginning differ.
 
     >>> shortened("a" * 20, limit=4)
     "'aaa… (22 characters)"
@@ -46,12 +46,12 @@ def _repr(value: Any) -> str:
     try:
         return repr(value)
     except Exception as error:
-        # Nested too deep, a number of too many digits, or a class whose own repr fails.
+        # Nested too deeply, a number with too many digits, or a class whose repr fails.
         return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an error, also where its class fails to give one."""
+    """Return the text of an error, even if its class fails to produce one."""
     try:
         return str(error)
     except Exception as failure:
@@ -59,7 +59,7 @@ def text_of(error: BaseException) -> str:
 
 
 def valid(text: str) -> str:
-    r"""Return a text that files, messages and databases can hold: half of a surrogate pair and U+0000 are shown as escapes.
+    r"""Return a text that files, messages and databases can store: lone surrogates and U+0000 become escapes.
 
     >>> valid("a\ud800b\x00")
     'a\\ud800b\\x00'
@@ -70,7 +70,7 @@ def valid(text: str) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return a text that is too long without its end.
+    """Truncate a text that is too long.
 
     >>> cut("abcdef", 3)
     'abc… (6 characters)'
@@ -79,7 +79,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """Return words as people list them.
+    """Return words as a list in English.
 
     >>> listed(["key", "value", "state"])
     'key, value and state'
@@ -89,7 +89,7 @@ def listed(words: Iterable[str]) -> str:
 
 
 def names_there(name: object, there: Collection[str]) -> str:
-    """Return which names there are, and which of them may be meant by one that is not there.
+    """Return the existing names, and those that a missing name probably means.
 
     >>> names_there("order", ["orders", "payments"])
     "it has 'orders' and 'payments'. Did you mean 'orders'?"
@@ -111,7 +111,7 @@ def with_article(noun: str) -> str:
 
 
 def no_attribute(module: str, name: str, names: Sequence[str]) -> AttributeError:
-    """Return the error for a name that a module does not have, with the one that was meant.
+    """Return the error for a missing name of a module, with the name that was probably meant.
 
     >>> no_attribute("tidewheel.sinks", "postgresql", ["files", "postgres"]).args
     ("module 'tidewheel.sinks' has no 'postgresql'; did you mean 'postgres'? There are files, postgres",)

@@ -1,4 +1,4 @@
-"""Background threads that do not die unseen."""
+"""Background threads whose failures are reported."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
 
 
 class BackgroundThread:
-    """A daemon thread that reports every exception its work did not expect.
+    """A daemon thread that reports every unexpected exception.
 
-    `work` runs in the thread until it returns. If it raises, the exception is kept in `error` and handed to `on_error`,
-    in the same thread. `on_error` tells the users of the object that owns the thread, and decides: "go on" calls `work`
-    again after a short pause (which grows while `work` keeps failing), "end" ends the thread. If `on_error` itself
-    raises, the thread ends, and `error` is what it raised.
+    `work` runs in the thread until it returns. If it raises, the exception is stored in `error` and passed to
+    `on_error`, in the same thread. `on_error` informs the users of the object that owns the thread, and decides: "go
+    on" calls `work` again after a short pause (which grows while `work` keeps failing), "end" ends the thread. If
+    `on_error` itself raises, the thread ends, and `error` is that exception.
 
     A process that was forked from the one that started the thread does not have the thread: `is_here` is False there.
     """
@@ -41,7 +41,7 @@ class BackgroundThread:
     def join(self, timeout: float | None = None) -> None:
         """Wait until `work` has returned; it is not called again. Does nothing in the thread itself or before `start`.
 
-        The owner makes `work` return, for example by a flag that `work` looks at.
+        The owner must make `work` return, for example with a flag that `work` checks.
         """
         self._stop.set()
         if self._thread.ident is not None and self._thread is not threading.current_thread():

@@ -1,4 +1,4 @@
-"""TLS to a server: whose certificates are believed, and which one is shown."""
+"""TLS to a server: trusted authorities, and the client's certificate."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import ssl
 from tidewheel.errors import ConfigError
 
 SETTINGS = ("ca", "cert", "key")
-"""In a URL: the file of an authority, of the client's certificate, and of its key."""
+"""Settings in a URL: the files of an authority, of the client's certificate, and of its key."""
 
 
 def tls_context(where: str, ca: str | None = None, cert: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """Return a context that believes one authority (without it the system's) and shows a certificate, if one is given."""
+    """Return a context that trusts one authority (by default the system's) and presents a certificate, if one is given."""
     try:
         context = ssl.create_default_context(cafile=ca or None)
         if cert:

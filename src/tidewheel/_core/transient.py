@@ -1,4 +1,4 @@
-"""Which errors pass by themselves: the work can succeed later with the same data."""
+"""Recognise transient errors: the same work can succeed later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNREACHABLE = frozenset(
     {errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT}
 )
 _STATUSES = frozenset({408, 425, 429, 502, 503, 504})
-"""Answers of HTTP servers that say: not now."""
+"""HTTP statuses that mean "try again later"."""
 _OF_LIBRARIES = frozenset(
     {
         "aiohttp.client_exceptions.ClientConnectionError",
@@ -33,14 +33,14 @@ _OF_LIBRARIES = frozenset(
         "urllib3.exceptions.TimeoutError",
     }
 )
-"""Connection errors and time-outs of well-known clients that are no subclasses of Python's own. None is imported for it."""
+"""Connection errors and time-outs of well-known clients that are not subclasses of Python's own, by name to avoid imports."""
 
 
 def is_transient(error: BaseException, also: tuple[type[BaseException], ...] = ()) -> bool:
-    """Tell whether an error, or an error that it was raised from, is of a connection and not of a record.
+    """Return whether an error, or one of its causes, concerns a connection and not a record.
 
-    `also` are further classes that count. Only explicit causes (`raise ... from error`) are followed: an error that is raised
-    while another one is handled may have nothing to do with it.
+    `also` has additional classes. Only explicit causes (`raise ... from error`) are followed: an error raised while
+    another one is handled may be unrelated.
 
     >>> is_transient(ConnectionRefusedError()), is_transient(TimeoutError()), is_transient(FileNotFoundError())
     (True, True, False)
@@ -49,7 +49,7 @@ def is_transient(error: BaseException, also: tuple[type[BaseException], ...] = (
 
 
 def raise_transient(operator: str, error: Exception, also: tuple[type[Exception], ...] = ()) -> None:
-    """Raise `Retry` if an error of an operator is transient; else return."""
+    """Raise `Retry` if an error of an operator is transient; otherwise return."""
     if is_transient(error, also):
         raise Retry(
             f"operator {operator!r}: {described(error)}. It is no record's fault: the batch runs again"

@@ -1,8 +1,8 @@
-"""What decoding raises for bytes that are not what they should be."""
+"""The exceptions of decoding invalid bytes."""
 
 from __future__ import annotations
 
 import msgspec
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""`msgspec` passes on what Python says of text that is not UTF-8, and of what is nested too deeply."""
+"""`msgspec` passes on Python's errors for text that is not UTF-8 and for data that is nested too deeply."""

@@ -1,7 +1,7 @@
-"""URLs that may hold a password: read once, and shown without it.
+"""URLs that may contain a password: parsed once, and shown without it.
 
-A `Url` is what a user gave. Whatever prints it, be it `str`, `repr`, an f-string or a dataclass that holds it, shows no
-user, no password and no settings. `Url.server` reads it as the URL of a server, with everything decoded.
+A `Url` holds a user's text. Whatever prints it, be it `str`, `repr`, an f-string or a dataclass that contains it, shows
+no user, no password and no settings. `Url.server` parses it as the URL of a server, with everything decoded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidewheel.errors import ConfigError
 
 _STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 WITH_CONTAINERS = ("abfs", "abfss")
-"""Their URLs name a container before the "@"."""
+"""Schemes whose URLs have a container name before the "@"."""
 NO_LOGIN = ("", "file", "memory")
 """Schemes whose URLs have no log-in and no settings."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
@@ -23,7 +23,7 @@ _PARTS = re.compile(r"([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.DOTALL)
 
 
 class Url:
-    """The URL or the path of a place, as a user gave it.
+    """A URL or a path, as a user gave it.
 
     >>> url = Url("nats://ada:secret@one:4222,two:4222/orders?replicas=3")
     >>> url, f"{url}"
@@ -40,22 +40,22 @@ class Url:
 
     @property
     def scheme(self) -> str:
-        """What stands before the first colon; empty in a path."""
+        """The text before the first colon; empty for a path."""
         return _scheme(self._text)
 
     @property
     def has_login(self) -> bool:
-        """Whether there is a user or a password in it, so that it must not be stored."""
+        """Whether it has a user or a password, so that it must not be stored."""
         return self.scheme not in NO_LOGIN and "@" in self._text and "@" not in self._shown
 
     def reveal(self) -> str:
-        """Return the text as it was given, for a client that needs the password. Do not print or log it."""
+        """Return the original text, for a client that needs the password. Do not print or log it."""
         return self._text
 
     def server(self, schemes: Sequence[str], what: str, settings: Sequence[str] = ()) -> ServerUrl:
-        """Read `scheme://user:password@host:port,host:port/path?setting=value`, or say what is wrong with it.
+        """Parse `scheme://user:password@host:port,host:port/path?setting=value`; raise if it is invalid.
 
-        `what` is what the URL must name, with an example. `settings` are the names that are allowed behind the "?". User,
+        `what` describes the expected URL, with an example. `settings` are the names allowed after the "?". User,
         password, path and settings are percent-decoded.
         """
         scheme, separator, rest = self._text.partition("://")
@@ -100,7 +100,7 @@ class Url:
 
 
 def without_login(url: str, what: str) -> str:
-    """Return the URL of a store, or refuse one with a user or password, without showing them. `what` says whose it is."""
+    """Return the URL of a store; raise, without showing them, if it has a user or password. `what` names the setting."""
     if Url(url).has_login:
         raise ConfigError(
             f"the URL of {what}, {Url(url)}, has a user or password, which would show in logs; set them in the environment, as "
@@ -117,7 +117,7 @@ class Host:
     port: int | None
 
     def url(self, scheme: str, default_port: int) -> str:
-        """Return the URL of this server alone.
+        """Return the URL of only this server.
 
         >>> Host("::1", None).url("nats", 4222)
         'nats://[::1]:4222'
@@ -128,7 +128,7 @@ class Host:
 
 @dataclass(frozen=True)
 class ServerUrl:
-    """What the URL of a server says. Its `repr` has no password; `shown` is the URL for messages."""
+    """The parts of a server's URL. Its `repr` has no password; `shown` is the URL for messages."""
 
     scheme: str
     hosts: tuple[Host, ...]
@@ -145,7 +145,7 @@ def _scheme(text: str) -> str:
 
 
 def _masked(text: str) -> str:
-    """Return the text without user, password and settings: rather too little of it than too much."""
+    """Return the text without user, password and settings; in doubt, remove more."""
     scheme = _scheme(text)
     if scheme in NO_LOGIN:
         return text

@@ -1,4 +1,4 @@
-"""Where the user's own code failed: the frames of a traceback that are the user's, and no others."""
+"""Find where the user's own code failed: the user's frames of a traceback, and no others."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _COMPILED = (".pxi", ".pyx")
 _NAMED_FRAMES = 4
-"""How many frames a message names; the traceback has all of them."""
+"""The maximum number of frames in a message; the traceback has all of them."""
 _LONGEST = 10_000
-"""How many characters of an error's text are kept: the text may quote a whole record."""
+"""The maximum length of an error's text, which may quote a whole record."""
 _LONGEST_TRACEBACK = 50_000
 
 _Error = TypeVar("_Error", bound=BaseException)
 
 
 def described(error: BaseException) -> str:
-    """Return an error in one line: its type and text, and where in the user's code it was raised.
+    """Return an error as one line: its type and text, and where in the user's code it was raised.
 
     >>> described(KeyError("user"))
     "KeyError: 'user'"
@@ -38,15 +38,15 @@ def described(error: BaseException) -> str:
 
 
 def summary(error: BaseException) -> str:
-    """Return the type and the text of an error; of one of Tidewheel's own the text alone."""
+    """Return the type and the text of an error; for Tidewheel's own errors, only the text."""
     text = cut(valid(text_of(error)), _LONGEST)
     return text if isinstance(error, TidewheelError) else f"{type(error).__name__}: {text}"
 
 
 def user_place(error: BaseException) -> str:
-    """Return the user's frames that an error went through, the one that raised it first; empty if there are none.
+    """Return the user's frames of an error, the one that raised it first; empty if there are none.
 
-    Frames of installed packages are left out, unless there are no others.
+    Frames of installed packages are omitted, unless there are no others.
     """
     frames = [
         (frame.f_code.co_filename, line, frame.f_code.co_name)
@@ -59,13 +59,13 @@ def user_place(error: BaseException) -> str:
 
 
 def line_being_run() -> str:
-    """Return the line of the user's program that is at work in this thread, as `program.py:7`; empty if there is none."""
+    """Return the current line of the user's program in this thread, as `program.py:7`; empty if there is none."""
     frame = _frame_being_run()
     return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def warn(text: str) -> None:
-    """Give a `UserWarning` at the line of the user's program that is at work in this thread, however deep this is called."""
+    """Issue a `UserWarning` at the current line of the user's program in this thread, at any call depth."""
     frame = _frame_being_run()
     if frame is None:
         warnings.warn(text, stacklevel=2)
@@ -89,7 +89,7 @@ def _frame_being_run() -> FrameType | None:
 
 
 def is_typed_in(line: str) -> bool:
-    """Tell whether a line, as `line_being_run` returns it, is of a shell or a notebook, and not of a file.
+    """Return whether a line, as returned by `line_being_run`, is from a shell or a notebook and not from a file.
 
     >>> is_typed_in("<stdin>:1"), is_typed_in("program.py:7")
     (True, False)
@@ -98,7 +98,7 @@ def is_typed_in(line: str) -> bool:
 
 
 def user_traceback(error: BaseException) -> str:
-    """Return the traceback of the user's code as text; empty if no frame of the error or of its causes is the user's."""
+    """Return the traceback of the user's code as text; empty if the error and its causes have no frame of the user."""
     for each in _chain(error):
         if any(_is_users(frame) for frame, _ in traceback.walk_tb(each.__traceback__)):
             return valid("".join(traceback.format_exception(trimmed(each))).rstrip()[-_LONGEST_TRACEBACK:])
@@ -106,7 +106,7 @@ def user_traceback(error: BaseException) -> str:
 
 
 def trimmed(error: _Error) -> _Error:
-    """Take the frames that are not the user's out of the traceback of an error and of its causes."""
+    """Remove frames that are not the user's from the traceback of an error and of its causes."""
     for each in _chain(error):
         each.__traceback__ = _users_alone(each.__traceback__)
     return error

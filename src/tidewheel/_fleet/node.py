@@ -85,7 +85,7 @@ class NodeOptions:
     inbox: str = field(repr=False)
     lease: float = LEASE_SECONDS
     restarts: int = 5
-    """How many failures in a row to survive."""
+    """How many consecutive failures to survive."""
     retention: float | None = None
     """How many seconds events stay in the inbox at least; then those go that nobody needs. None: all stay."""
     tell: Callable[[str, dict[str, Any]], None] = lambda event, facts: None

@@ -1,4 +1,4 @@
-"""What waits in a job's sources, over all of them."""
+"""The backlog of a job, over all its sources."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ _REMEMBERED = 100_000
 
 
 class Backlog(NamedTuple):
-    """What waited in the sources when somebody looked. None: no source can tell."""
+    """The backlog of the sources at one moment. None: no source can report it."""
 
     rows: int | None = None
     files: int | None = None
-    """Of sources that are files, whose rows nobody has counted."""
+    """The number of files of file sources, whose rows nobody has counted."""
     seconds: float | None = None
-    """For how long the oldest of it had waited."""
+    """How long the oldest waiting data had waited."""
 
 
 _NOT_TOLD = Backlog()
 
 
 def backlog(record: CommitRecord | LagRecord) -> Backlog:
-    """Return what waited, over all sources and their partitions."""
+    """Return the backlog over all sources and their partitions."""
     if not record.behind:
         return _NOT_TOLD
     rows, files, seconds = 0, None, 0.0
     counts_rows = False
-    # A plain loop: a chart looks at every partition of every commit.
+    # A plain loop, because a chart reads every partition of every commit.
     for partitions in record.behind.values():
         for each in partitions.values():
             if each.files is None:
@@ -42,15 +42,15 @@ def backlog(record: CommitRecord | LagRecord) -> Backlog:
 
 
 class Backlogs:
-    """Remembers what waited at each commit: charts ask for all of them, again and again. For use by several threads."""
+    """A cache of the backlog at each commit, because charts read all of them repeatedly. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[CommitRecord, Backlog]] = {}
 
     def __call__(self, record: CommitRecord) -> Backlog:
-        """Return what waited when the commit was made."""
+        """Return the backlog at the time of the commit."""
         known = self._known.get(id(record))
-        # A record that is held here keeps its id; of one that is not, another may have had it.
+        # Compare the record too: the id of a record that is no longer held may be reused.
         if known is not None and known[0] is record:
             return known[1]
         if len(self._known) >= _REMEMBERED:

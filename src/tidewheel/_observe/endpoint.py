@@ -18,7 +18,7 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 def place(text: int | str) -> tuple[str, int]:
-    """Return host and port of `9090` or `0.0.0.0:9090`; the host is the loopback interface unless one is given.
+    """Return host and port of `9090` or `0.0.0.0:9090`; the default host is the loopback interface.
 
     >>> place(9090), place("0.0.0.0:9090"), place("[::]:9090")
     (('127.0.0.1', 9090), ('0.0.0.0', 9090), ('::', 9090))
@@ -35,13 +35,13 @@ class MetricsEndpoint(HttpEndpoint):
     """Serves the metrics of a process until the block ends."""
 
     def __init__(self, metrics: Metrics, at: int | str) -> None:
-        """Listen at a port, or at host:port."""
+        """Listen on a port, or on host:port."""
         host, port = place(at)
         super().__init__(host, port, partial(answer, metrics), open_guard_for(host), "metrics")
 
 
 def answer(metrics: Metrics, request: Request) -> Answer:
-    """Return what is answered to a request."""
+    """Return the answer to a request."""
     asked = request.path
     if asked == "/metrics":
         encoder, kind = choose_encoder(request.headers.get("accept", ""))

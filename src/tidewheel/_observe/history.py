@@ -1,4 +1,4 @@
-"""History: what the jobs at a state URL have done, read from what their runs left there."""
+"""History: the past activity of the jobs at a state URL, as recorded by their runs."""
 
 from __future__ import annotations
 
@@ -30,38 +30,37 @@ _LOG = logger(__name__)
 
 _READERS = 8
 _NODES = 32
-"""How many runs are taken to go on at once, at most."""
+"""The maximum number of runs that are assumed to be active at the same time."""
 _REMEMBERED = 4096
-"""How many objects stay decoded."""
+"""The number of decoded objects in the cache."""
 
 _AnyRecord = CommitRecord | RunRecord | ErrorRecord | LagRecord
 _Record = TypeVar("_Record", CommitRecord, RunRecord, ErrorRecord, LagRecord)
 _Version = tuple[str, int, float]
-"""An object as it was listed: its path, size and time."""
+"""A listed object: its path, size and time."""
 
 
 class History:
-    """The history of all jobs at a state URL, alive or not.
+    """The history of all jobs at a state URL, running or not.
 
-    Objects that are damaged are passed over, and so are those of another kind: `damaged` has their paths. Those that the store
-    did not give are passed over too, and asked for again the next time: `unreached` has theirs. What was read once is read
-    again only if it has changed, so that asking again is cheap: it takes one listing of the job's history. For use by several
-    threads.
+    Damaged objects, and those of another kind, are skipped: `damaged` has their paths. Objects that the store did not
+    return are skipped too, and requested again the next time: `unreached` has theirs. Objects are read again only if
+    they have changed, so that repeated calls are cheap: they take one listing of the job's history. Thread-safe.
     """
 
     def __init__(
         self, state: str | Store, *, listed_for: float = 0.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Take the state URL, or the store there. A job's history is listed again after `listed_for` seconds."""
+        """Use the state URL, or its store. A job's history is listed again after `listed_for` seconds."""
         self._store = open_store(state) if isinstance(state, str) else state
         self._listed_for, self._clock = listed_for, clock
         self._listings: dict[str, tuple[float, dict[str, list[Entry]]]] = {}
-        """By job, until when a listing is good, and what it has of each kind, by time."""
+        """By job: until when a listing is valid, and its objects by kind, sorted by time."""
         self._read: dict[_Version, Sequence[_AnyRecord]] = {}
         self.damaged: dict[str, str] = {}
-        """By path, what is wrong with objects that were passed over."""
+        """By path: what is wrong with skipped objects."""
         self.unreached: dict[str, str] = {}
-        """By path, why the store did not give an object."""
+        """By path: why the store did not return an object."""
 
     def jobs(self) -> list[str]:
         """Return the names of the jobs that have a history, sorted."""
@@ -74,9 +73,9 @@ class History:
         return sorted(jobs)
 
     def records(self, job: str, since: int | None = None, until: int | None = None) -> list[CommitRecord]:
-        """Return a job's commits from `since` on and before `until`, in ns since 1970, by time.
+        """Return a job's commits from `since` on and before `until`, in ns since 1970, sorted by time.
 
-        The commits of all nodes of a fleet are together.
+        For a fleet, this includes the commits of all nodes.
         """
         entries = _spanning(self._listed(job, places.COMMITS), since, until)
         found: dict[tuple[str, int], CommitRecord] = {}
@@ -86,12 +85,12 @@ class History:
         return sorted(found.values(), key=attrgetter("at", "sequence"))
 
     def latest(self, job: str) -> CommitRecord | None:
-        """Return the newest commit that the history knows, None if it knows none."""
+        """Return the newest commit in the history; None if there is none."""
         newest = _newest_of_runs(self._listed(job, places.COMMITS))[-_NODES:]
         return max(self._all(newest, COMMITS), key=lambda record: record.at, default=None)
 
     def lag(self, job: str, run: str) -> LagRecord | None:
-        """Return what waits in the sources of a run, as it was seen last, between its commits too; None: nobody has looked."""
+        """Return the latest known backlog of a run's sources, also between commits; None if it was never measured."""
         noted = self._all(self._listed(job, places.LAG), LAG)
         latest = self.latest(job)
         if latest is not None and latest.behind:
@@ -99,7 +98,7 @@ class History:
         return max((record for record in noted if record.run == run), key=lambda record: record.at, default=None)
 
     def sizes(self, job: str) -> dict[str, dict[int, Stored]]:
-        """Return the size of each operator's shards, as the newest records that tell it have it."""
+        """Return the size of each operator's shards, from the newest records that include it."""
         newest = _newest_of_runs(self._listed(job, places.COMMITS))[-_NODES:]
         sizes: dict[str, dict[int, Stored]] = {}
         for record in sorted(self._all(newest, COMMITS), key=lambda record: record.at):
@@ -108,7 +107,7 @@ class History:
         return sizes
 
     def runs(self, job: str, since: int | None = None) -> list[RunRecord]:
-        """Return a job's runs by their start; with `since`, those that began from then on, and the last before."""
+        """Return a job's runs sorted by start; with `since`, those that started since then, and the last one before."""
         entries = self._listed(job, places.RUNS)
         if since is not None:
             before = [entry for entry in entries if _at(entry) < since]
@@ -116,30 +115,30 @@ class History:
         return sorted(self._all(entries, RUNS), key=lambda record: record.at)
 
     def run_that_was(self, job: str, run: str, at: int) -> RunRecord | None:
-        """Return a run that had the job at a time in ns, or began after it; None: it has noted no history, or that is gone."""
+        """Return a run that had the job at a time in ns, or started later; None if it has no history."""
         return next((noted for noted in self.runs(job, since=at) if noted.run == run), None)
 
     def errors(self, job: str, since: int | None = None) -> list[ErrorRecord]:
-        """Return the errors of a job's runs by time, from `since` on."""
+        """Return the errors of a job's runs since a time, sorted by time."""
         entries = [entry for entry in self._listed(job, places.ERRORS) if since is None or _at(entry) >= since]
         return sorted(self._all(entries, ERRORS), key=lambda record: record.at)
 
     def standing_error(self, job: str, worked_at: int | None) -> ErrorRecord | None:
         """Return the newest error of a job; None if there is none, or if the job has worked since.
 
-        `worked_at` is when the newest commit was made, in ns, if that is a batch: it may not be in the history yet.
+        `worked_at` is the time in ns of the newest commit, if that is a batch: it may not be in the history yet.
         """
         errors = self.errors(job)
         if not errors:
             return None
-        # The history has commits of batches, epochs and flushes alone. Others do not show that a job works: a run that fails
-        # makes some when it begins and ends.
+        # The history only has commits of batches, epochs and flushes. Others do not show that a job works: a failing
+        # run makes some when it starts and ends.
         latest = self.latest(job)
         noted = latest.at if latest is not None else 0
         return None if max(worked_at or 0, noted) > errors[-1].at else errors[-1]
 
     def _listed(self, job: str, kind: str) -> list[Entry]:
-        """Return the objects of a kind, by time."""
+        """Return the objects of a kind, sorted by time."""
         until, listing = self._listings.get(job, (float("-inf"), {}))
         if self._clock() >= until:
             listing, listed = {}, set()
@@ -149,7 +148,7 @@ class History:
                 if name == places.LAG or places.parse(name) is not None:
                     listing.setdefault(name.partition("/")[0], []).append(entry)
                     listed.add(entry.path)
-            # One that is gone need not be reached any more.
+            # A deleted object need not be reached any more.
             for path in [path for path in self.unreached if path.startswith(folder) and path not in listed]:
                 self.unreached.pop(path, None)
             for entries in listing.values():
@@ -183,7 +182,7 @@ class History:
             records = form.decode(self._store.read(entry.path))
         except NotFound:
             self.unreached.pop(entry.path, None)
-            return []  # It was too old, and went meanwhile.
+            return []  # The object expired and was deleted in the meantime.
         except CorruptError as error:
             _LOG.warning("history at %s is passed over: %s", entry.path, error)
             self.damaged[entry.path] = str(error)
@@ -200,17 +199,17 @@ class History:
 
 
 def _spanning(entries: list[Entry], since: int | None, until: int | None) -> list[Entry]:
-    """Return the objects that may hold commits of a span of time; each is named by the time of its first."""
+    """Return the objects that may contain commits of a time span; each is named by the time of its first commit."""
     chosen = entries if until is None else [entry for entry in entries if _at(entry) < until]
     if since is None:
         return chosen
-    # A run's object lasts until its next one begins.
+    # An object of a run covers the time until the run's next one.
     before = {_run(entry): entry for entry in chosen if _at(entry) < since}
     return [*before.values(), *(entry for entry in chosen if _at(entry) >= since)]
 
 
 def _newest_of_runs(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the newest object of each run, by time."""
+    """Return the newest object of each run, sorted by time."""
     return sorted({_run(entry): entry for entry in entries}.values(), key=_at)
 
 

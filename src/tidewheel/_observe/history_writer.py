@@ -1,7 +1,7 @@
-"""HistoryWriter: puts the figures of a run at the state URL, in a thread of its own.
+"""HistoryWriter: write the figures of a run to the state URL, in its own thread.
 
-The run hands over records and goes on: nothing here waits for the store, and no failure of the store reaches the run. What
-cannot be written is logged and dropped.
+The run passes records and continues: it never waits for the store, and no failure of the store reaches it. Records that
+cannot be written are logged and dropped.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from tidewheel._storage import Entry, Store
 _LOG = logger(__name__)
 
 KEEP_SECONDS = 7 * 24 * 3600.0
-"""How old history becomes, unless told otherwise."""
+"""The default maximum age of history."""
 KEEP_BYTES = 64 << 20
-"""How large the history of a job becomes."""
+"""The maximum size of a job's history."""
 CHUNK_COMMITS = 512
 CHUNK_BYTES = 1 << 20
-"""An object is closed when it has so many commits, or, before they are compressed, so many bytes."""
+"""An object is closed when it has this many commits or, before compression, this many bytes."""
 WRITE_SECONDS = 5.0
-"""How often the newest commits are written: what a run that is killed may lose of its history."""
+"""The interval at which new commits are written; a killed run can lose this much of its history."""
 STOP_SECONDS = 10.0
-"""How long a run that ends waits for the last of its history."""
+"""How long an ending run waits for the rest of its history to be written."""
 
 _WAITING = 4096
-"""How many records wait at most while the store does not answer. Then the oldest go."""
+"""The maximum number of waiting records while the store does not answer. Beyond that, the oldest are dropped."""
 _ERRORS = 200
 _RUNS = 500
 
 
 class HistoryWriter:
-    """The history of one run. Every method returns at once, but `close`, which waits for a while."""
+    """The history of one run. Every method returns at once, except `close`, which waits for a while."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class HistoryWriter:
         keep_bytes: int = KEEP_BYTES,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Take the store at the state URL, the job, and the token of the run."""
+        """Use the store at the state URL, the job, and the token of the run."""
         self._store = store.at(places.job_folder(job))
         self._run, self._clock = run, clock
         self._keep_seconds, self._keep_bytes = keep_seconds, keep_bytes
@@ -60,35 +60,35 @@ class HistoryWriter:
         self._others: deque[tuple[str, bytes]] = deque(maxlen=_WAITING)
         self._lag: LagRecord | None = None
         self._noted: LagRecord | None = None
-        """What was told last of what waits, and the last of it that is written or that a commit has."""
+        """The latest lag record, and the latest one that was written or that a commit includes."""
         self._errors = 0
         self._wake, self._ending = threading.Event(), threading.Event()
         self._chunk: list[CommitRecord] = []
         self._chunk_bytes = 0
         self._unwritten = False
-        """Whether the open chunk has commits that are not written, because the store did not take them."""
+        """Whether the open chunk has commits that are not written, because the store did not accept them."""
         self._newest = 0
-        """When the newest commit was made."""
+        """The time of the newest commit."""
         self._chunks = 0
         self._failing = False
         self._thread = BackgroundThread(self._work, "tidewheel-history", self._failed)
         self._thread.start()
 
     def started(self, record: RunRecord) -> None:
-        """Note the run; again, with its end, in place of the first."""
+        """Record the run; call it again with the end of the run to replace the first record."""
         self._others.append((places.object_name(places.RUNS, record.at, record.run), RUNS.encode([record])))
         self._wake.set()
 
     def committed(self, record: CommitRecord) -> None:
-        """Note a commit."""
+        """Record a commit."""
         first = not self._commits and not self._chunk
         self._commits.append(record)
-        # A short run shows at once, and a fast one does not wait until records are dropped.
+        # Write at once, so that a short run is visible and a fast one does not drop records.
         if first or len(self._commits) >= CHUNK_COMMITS:
             self._wake.set()
 
     def failed(self, record: ErrorRecord) -> None:
-        """Note an error."""
+        """Record an error."""
         self._others.append(
             (places.object_name(places.ERRORS, record.at, record.run, self._errors), ERRORS.encode([record]))
         )
@@ -96,11 +96,11 @@ class HistoryWriter:
         self._wake.set()
 
     def waited(self, record: LagRecord) -> None:
-        """Note what waits in the sources, in place of what was noted before, unless a commit tells it in time."""
+        """Record the backlog of the sources, replacing the previous one, unless a commit includes it in time."""
         self._lag = record
 
     def close(self) -> None:
-        """Write what is left; give up after a while."""
+        """Write the remaining records; give up after a while."""
         self._ending.set()
         self._wake.set()
         self._thread.join(STOP_SECONDS)
@@ -118,7 +118,7 @@ class HistoryWriter:
         self._prune()
 
     def _failed(self, error: BaseException) -> OnError:
-        # Once for each time that it begins to fail: a store that is away for an hour is one piece of news.
+        # Log only the first of consecutive failures, because an outage of an hour is one event.
         if not self._failing:
             _LOG.warning("history cannot be written, and the job goes on without it: %s", error)
         self._failing = True
@@ -126,13 +126,13 @@ class HistoryWriter:
 
     def _write(self) -> None:
         while self._others:
-            # First off the queue: one that cannot be written must not stop the others for ever.
+            # Remove it from the queue first: a record that cannot be written must not block the others forever.
             name, data = self._others.popleft()
             self._store.write(name, data)
         if self._commits or self._unwritten:
             self._write_commits()
         lag = self._lag
-        # A commit that was made since has what that look saw.
+        # A commit made since then includes this measurement.
         if lag is not None and lag is not self._noted and lag.at > self._newest:
             self._store.write(places.LAG, LAG.encode([lag]))
         self._noted = lag
@@ -153,22 +153,22 @@ class HistoryWriter:
             self._write_chunk()
 
     def _write_chunk(self) -> None:
-        """Write the open chunk as it is now, in place of what was written of it before."""
+        """Write the open chunk, replacing its previously written version."""
         name = places.object_name(places.COMMITS, self._chunk[0].at, self._run, self._chunks)
         self._store.write(name, COMMITS.encode(self._chunk))
         self._unwritten = False
 
     def _prune(self) -> None:
-        """Remove what is too old or too much. Other runs of the job may do the same at the same time."""
+        """Delete history that is too old or too large. Other runs of the job may do the same at the same time."""
         entries = [entry for entry in self._store.list() if places.parse(entry.path) is not None]
         for entry in surplus(entries, self._clock(), self._keep_seconds, self._keep_bytes):
             self._store.delete(entry.path)
 
 
 def surplus(entries: list[Entry], now: int, keep_seconds: float, keep_bytes: int) -> list[Entry]:
-    """Return the objects that must go, of all kinds: those that are too old, and the oldest if they are too many. Pure.
+    """Return the objects of all kinds to delete: those that are too old, and the oldest if there are too many.
 
-    The newest of each kind stays: an old job still shows how it ended.
+    The newest object of each kind stays, so that an old job still shows how it ended.
     """
     gone: list[Entry] = []
     most = {places.ERRORS: _ERRORS, places.RUNS: _RUNS}

@@ -1,7 +1,7 @@
-"""How far a run is behind its sources: rows by partition, and for how long the oldest of them has waited.
+"""The lag of a run behind its sources: rows by partition, and how long the oldest row has waited.
 
-A source tells where each partition ends now. Looking again and again shows when its end came past a position: that is, to
-the nearest look, when the first record that is not read yet was appended. No record needs a time of its own for that.
+A source reports the current end of each partition. Repeated measurements show when the end passed a position: that is,
+to the nearest measurement, when the first unread record was appended. This does not need record timestamps.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ _LOG = logger(__name__)
 
 LOOK_SECONDS = 10.0
 SOON_SECONDS = 1.0
-"""How long after a commit a look is taken: what it has read does not wait any more."""
+"""The delay of a measurement after a commit: data that the commit has read no longer waits."""
 _PART = 100
-"""Looking takes at most about the hundredth part of the time."""
+"""Measurements take at most about a hundredth of the time."""
 _SAMPLES = 256
-"""How many ends are remembered for a partition; then every other goes."""
+"""The number of ends remembered per partition; beyond that, every other one is dropped."""
 
 
 class Unread(Protocol):
-    """What a partition holds that is not read yet."""
+    """The unread data of a partition."""
 
     @property
     def rows(self) -> int:
-        """How many rows that are."""
+        """The number of unread rows."""
 
     @property
     def position(self) -> int:
-        """Where the job stands; it grows as the job reads."""
+        """The job's position; it grows as the job reads."""
 
     @property
     def end(self) -> int:
-        """The position behind the last record; it grows as records are appended."""
+        """The position after the last record; it grows as records are appended."""
 
     @property
     def files(self) -> int | None:
-        """How many files wait, for a source of files."""
+        """The number of waiting files, for a file source."""
 
     @property
     def since(self) -> float | None:
-        """When the oldest of what waits came, in seconds since 1970, if the source itself can tell."""
+        """When the oldest waiting data arrived, in seconds since 1970, if the source reports it."""
 
 
 class Waiting:
-    """When the ends of one partition were seen. Pure: the caller tells the time."""
+    """The measured ends of one partition with their times. The caller passes the time."""
 
     def __init__(self) -> None:
         self._ends: list[tuple[float, int]] = []
 
     def look(self, now: float, position: int, end: int) -> float:
-        """Take where a job stands and where the partition ends; return for how many seconds the next record has waited."""
+        """Record a job's position and the partition's end; return how many seconds the next record has waited."""
         if not self._ends or self._ends[-1][1] != end:
             self._ends.append((now, end))
-        # What was read meanwhile does not wait any more; the end before the position is not needed either.
+        # Data that was read in the meantime no longer waits; ends before the position are not needed.
         self._ends = list(itertools.dropwhile(lambda seen: seen[1] <= position, self._ends))
         if len(self._ends) > _SAMPLES:
             self._ends = self._ends[::2]
@@ -69,7 +69,7 @@ class Waiting:
 
 
 class LagMonitor:
-    """Looks every few seconds, in a thread of its own, how far the sources are ahead of what is committed."""
+    """Measures every few seconds, in its own thread, how far the sources are ahead of the last commit."""
 
     def __init__(
         self,
@@ -77,30 +77,30 @@ class LagMonitor:
         every: float = LOOK_SECONDS,
         changed: Callable[[dict[str, dict[str, Behind]]], None] = lambda behind: None,
     ) -> None:
-        """Take a function for each source that returns what is not read yet; one that cannot tell returns nothing.
+        """Use a function per source that returns its unread data; if the source cannot report it, nothing.
 
-        `changed` is told what a look saw, if it is not what the look before saw.
+        `changed` is called with each measurement that differs from the previous one.
         """
         self._looks, self._every, self._changed = dict(looks), every, changed
         self._waiting: dict[tuple[str, str], Waiting] = {}
         self.behind: dict[str, dict[str, Behind]] = {}
-        """By source and partition, as it was last seen. Replaced as a whole, never changed."""
+        """By source and partition: the latest measurement. Replaced as a whole, never modified."""
         self._failing: set[str] = set()
         self._done, self._wake = threading.Event(), threading.Event()
         self._thread = BackgroundThread(self._work, "tidewheel-lag", self._failed)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start to measure."""
         if self._looks:
             self._thread.start()
 
     def close(self) -> None:
-        """End; a look that goes on is not waited for."""
+        """Stop, without waiting for a measurement in progress."""
         self._done.set()
         self._wake.set()
 
     def look_soon(self) -> None:
-        """Look before it is time, as soon as that costs no more than it may. Returns at once."""
+        """Measure early if the cost budget allows it. Returns at once."""
         self._wake.set()
 
     def _failed(self, error: BaseException) -> OnError:
@@ -108,7 +108,7 @@ class LagMonitor:
         return "end" if self._done.is_set() else "go on"
 
     def _work(self) -> None:
-        # Not at once: a run that begins has other things to ask its sources.
+        # Not at once: a starting run has other requests to its sources.
         at_least = SOON_SECONDS
         while True:
             asked_at = time.monotonic()
@@ -118,17 +118,17 @@ class LagMonitor:
             self._wake.clear()
             began = time.monotonic()
             self.look(began)
-            # A folder of many files takes long to look through: that must not cost the batches more than a little.
+            # Listing a folder of many files takes long: it must slow down the batches only a little.
             at_least = max(SOON_SECONDS, _PART * (time.monotonic() - began))
 
     def look(self, now: float) -> None:
-        """Ask every source once."""
+        """Measure every source once."""
         behind: dict[str, dict[str, Behind]] = {}
         for source, look in self._looks.items():
             try:
                 unread = look()
             except Exception as error:
-                # A source that does not answer now is asked again; saying so once is enough.
+                # A source that does not answer is asked again; report the failure once.
                 if source not in self._failing:
                     _LOG.warning("source %r does not tell how far it is ahead: %s", source, error)
                 self._failing.add(source)

@@ -1,4 +1,4 @@
-"""Where the command line's logs go: to stderr, as text or as JSON, without secrets."""
+"""Logging of the command line: to stderr, as text or as JSON, without secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = "tidewheel"
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and the run that it is of; `error` where there is one."""
+    """Formats a record as one line of JSON: time, level, logger, message, and its run; `error` if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
@@ -38,7 +38,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people: the level, the job where it is known, the message."""
+    """Formats a record as a line of text: the level, the job if known, the message."""
 
     def format(self, record: logging.LogRecord) -> str:
         job = getattr(record, "job", None)
@@ -50,7 +50,7 @@ class TextFormatter(logging.Formatter):
 
 
 class StderrHandler(logging.Handler):
-    """Writes to what is stderr at the moment; a terminal that has gone away is no error."""
+    """Writes to the current stderr; a closed terminal is not an error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -61,7 +61,7 @@ class StderrHandler(logging.Handler):
 
 
 def configure(level: str | None = None, form: str | None = None) -> None:
-    """Let the package's loggers write to stderr: from a level on, by default `info` as JSON and `warning` as text."""
+    """Send the package's logs to stderr from a level on, by default `info` for JSON and `warning` for text."""
     chosen = form or "text"
     if chosen not in get_args(Format):
         raise ConfigError(f"logs are written as {' or '.join(get_args(Format))}, not as {form!r}")
@@ -79,5 +79,5 @@ def configure(level: str | None = None, form: str | None = None) -> None:
 
 
 def is_json() -> bool:
-    """Whether stderr is for machines."""
+    """Return whether stderr has JSON logs."""
     return any(isinstance(each.formatter, JsonFormatter) for each in logging.getLogger(ROOT).handlers)

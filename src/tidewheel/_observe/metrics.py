@@ -1,4 +1,4 @@
-"""Metrics: the figures of a process's runs, as Prometheus reads them. They are made of the records that history gets too."""
+"""Metrics: the figures of a process's runs in Prometheus format, computed from the same records as the history."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class _Times:
 
 
 class Metrics(Collector):
-    """The metrics of one job in one process, over all its runs there; and whether it is alive and ready.
+    """The metrics of one job in one process, over all its runs there; and its health and readiness.
 
-    `committed` and the like are called by the run, `collect` by whoever scrapes; none waits for more than a moment.
+    The run calls `committed` and similar methods, and each scrape calls `collect`; none of them blocks.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Metrics(Collector):
         clock: Callable[[], float] = time.time,
         ticking: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the job, its node in a fleet, and how many seconds old the last sign of work may be for the job to be ready."""
+        """Use the job, its node in a fleet, and the maximum age in seconds of the last activity of a ready job."""
         self._common = (job, node)
         self._ready_within, self._clock, self._ticking = ready_within, clock, ticking
         self._lock = threading.Lock()
@@ -81,38 +81,38 @@ class Metrics(Collector):
         self.local: str | None = None
         """The folder of local copies on this machine."""
         self.inbox: str | None = None
-        """The source that is a fleet's inbox."""
+        """The name of the source that is a fleet's inbox."""
         self.registry = CollectorRegistry()
         self.registry.register(self)
         for name in ("restarts", "fenced", "deltas_written", "delta_bytes", "snapshots_written", "snapshot_bytes"):
             self._add(name, 0)
         self._set("run_claimed", 0)
 
-    # What the run tells.
+    # Called by the run.
 
     def claimed(self, run: str, version: str) -> None:
-        """A run has the job."""
+        """Record that a run has claimed the job."""
         with self._lock:
             self._run = (run, socket.gethostname(), version)
             self._set("run_claimed", 1)
             self._worked = self._ticking()
 
     def ended(self) -> None:
-        """The run is over."""
+        """Record that the run has ended."""
         with self._lock:
             self._run = None
             self._set("run_claimed", 0)
             self._starting = True
 
     def turned(self, waiting: bool = False) -> None:
-        """The run's loop has turned; `waiting`: its sources have nothing that it has not read."""
+        """Record an iteration of the run's loop; `waiting`: its sources have no unread data."""
         self._beat = self._ticking()
         self._starting = False
         if waiting:
             self._worked = self._beat
 
     def failed(self, error: BaseException, *, restarted: bool, fenced: bool) -> None:
-        """A batch or the run has failed."""
+        """Record that a batch or the run has failed."""
         with self._lock:
             self._add("failures", 1, type(error).__name__)
             self._add("restarts", int(restarted))
@@ -120,7 +120,7 @@ class Metrics(Collector):
             self._starting = restarted
 
     def committed(self, record: CommitRecord) -> None:
-        """Take the figures of a commit."""
+        """Record the figures of a commit."""
         with self._lock:
             self._worked = self._ticking()
             self._operators(record)
@@ -168,14 +168,14 @@ class Metrics(Collector):
     # Health.
 
     def alive(self) -> str | None:
-        """Return why the process should be ended; None: it starts, or its run's loop turns."""
+        """Return why the process should be ended; None if it starts or its loop is active."""
         age = self._ticking() - self._beat
         if self._starting or age <= _ALIVE_SECONDS:
             return None
         return f"the run's loop has not turned for {age:.0f} s"
 
     def ready(self) -> str | None:
-        """Return why the job does not work; None: it is claimed, and has committed, or waited for data, lately."""
+        """Return why the job does not work; None if it is claimed and has recently committed or waited for data."""
         if self._run is None or self._worked is None:
             return "no run has claimed the job"
         age = self._ticking() - self._worked
@@ -185,7 +185,7 @@ class Metrics(Collector):
             else f"the last commit was {age:.0f} s ago, limit {self._ready_within:g} s"
         )
 
-    # What Prometheus gets.
+    # Called by Prometheus.
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric that has a value."""
@@ -195,11 +195,11 @@ class Metrics(Collector):
         yield from (family for family in families if family.samples)
 
     def describe(self) -> Iterator[Metric]:
-        """Yield nothing: names are not known to clash."""
+        """Yield nothing: the names need no check for duplicates."""
         return iter(())
 
     def _look(self) -> None:
-        """Set what is known at the moment of asking."""
+        """Set the figures that are known only at the time of the scrape."""
         for name in ("source_rows_behind", "source_files_behind", "source_seconds_behind"):
             self._values[PREFIX + name].clear()
         behind = self.behind()

@@ -1,12 +1,12 @@
-"""Where the history of a job is, below the state URL.
+"""The location of a job's history below the state URL.
 
     .history/<job>/commits/<time>-<run>-<number>   the figures of some hundred commits
     .history/<job>/runs/<time>-<run>               a run and its graph
     .history/<job>/errors/<time>-<run>-<number>    an error
     .history/<job>/lag                             what waits in the sources of the newest run
 
-`<time>` is that of the first record, in ns since 1970. No job's folder begins with a dot, so this is nobody's state. It is not
-below the job's folder so that the jobs of a URL are found without listing all their state.
+`<time>` is that of the first record, in ns since 1970. No job's folder begins with a dot, so this cannot be a job's
+state. It is not below the job's folder so that the jobs of a URL can be found without listing all their state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = re.compile(r"(\d{20})-([A-Za-z0-9_.]+)(?:-(\d+))?")
 
 
 class Name(NamedTuple):
-    """What the name of an object tells."""
+    """The parts of an object's name."""
 
     at: int
     run: str
@@ -42,6 +42,6 @@ def object_name(kind: str, at: int, run: str, number: int = 0) -> str:
 
 
 def parse(path: str) -> Name | None:
-    """Return what a path below a folder of history tells, None if it is no name of ours."""
+    """Parse a path below a folder of history; return None for any other name."""
     match = _NAME.fullmatch(path.rpartition("/")[2])
     return None if match is None else Name(int(match[1]), match[2], int(match[3] or 0))

@@ -1,7 +1,7 @@
-"""What the history holds: a commit's figures, a run, an error; and their form at the state URL.
+"""The records of the history: a commit's figures, a run, an error; and their encoding.
 
-Every record is a small array, and records of one kind are stored together, compressed. Fields are added at the end, with
-defaults: older records then read as newer ones, and newer ones as older.
+Every record is a small array, and records of one kind are stored together, compressed. Fields are added at the end,
+with defaults: older and newer versions can then read each other's records.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from tidewheel.errors import CorruptError
 
 _MAGIC = b"TWH1"
 _LARGEST = 64 << 20
-"""How large a chunk may become when it is decompressed: a damaged or hostile one must not fill the memory."""
+"""The maximum size of a chunk after decompression: a damaged or malicious one must not exhaust memory."""
 
 
 class Behind(msgspec.Struct, frozen=True, array_like=True):
-    """What a partition of a source holds that was not read when this was asked."""
+    """The unread data of a source's partition at the time of the measurement."""
 
     rows: int
     seconds: float = 0.0
-    """For how long the oldest of these rows has waited, as far as is known: it was seen that long ago."""
+    """How long the oldest of these rows has waited, as far as is known: it was first seen that long ago."""
     files: int | None = None
-    """For a source of files, how many wait; then `rows` is 0, since nobody has counted theirs."""
+    """For a file source, the number of waiting files; `rows` is then 0, because nobody has counted them."""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True):
-    """How much state there is: keys as of a commit, and bytes in the local copies as of the one before."""
+    """The size of the state: keys as of a commit, and bytes in the local copies as of the previous one."""
 
     keys: int
     bytes: int
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True):
-    """What one sink published of a commit."""
+    """The output of a commit that one sink published."""
 
     rows: int
     seconds: float = 0.0
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
-    """A record that an operator put aside, cut short: whole it is in the dead-letter sink."""
+    """A truncated copy of a record that an operator rejected; the dead-letter sink has the whole record."""
 
     operator: str
     key: str | None
@@ -55,79 +55,79 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
 
 
 ENOUGH_FOR_SHARES = 100
-"""Of fewer messages, shares of keys say nothing, and are not noted."""
+"""With fewer messages, shares of keys are meaningless and not recorded."""
 
 
 class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
-    """The figures of one commit. Mappings are by operator unless it says otherwise; absent names stand for 0.
+    """The figures of one commit. Mappings are by operator unless noted otherwise; missing names mean 0.
 
     Times are ns since 1970.
     """
 
     sequence: int
     at: int
-    """When it was committed."""
+    """The time of the commit."""
     kind: str = "batch"
     run: str = ""
     """The token of the run."""
     node: str = ""
-    """The node of a fleet; empty where the job runs by itself."""
+    """The node of a fleet; empty if the job runs alone."""
     batch: int | None = None
     """The number of the batch."""
     parallelism: int = 1
     tasks: int = 1
     """How many tasks the batch had: the parallelism, or 1 if it was small."""
     seconds: float = 0.0
-    """From the batch's start to its output being visible."""
+    """The time from the batch's start until its output is visible."""
     steps: dict[str, float] = {}
-    """Of these, the seconds of `offsets`, `read`, `tasks`, `commit` and `publish`; the rest is Spark's own work on the batch."""
+    """The seconds of `offsets`, `read`, `tasks`, `commit` and `publish`; the rest is Spark's own work on the batch."""
     rows: int = 0
-    """Records that the sources gave."""
+    """The number of records from the sources."""
     rows_in: dict[str, int] = {}
-    """Messages that reached each operator; those of a source are what it gave."""
+    """Messages that reached each operator; for a source, those that it emitted."""
     rows_out: dict[str, int] = {}
-    """Messages that left each operator; those of a sink are what it staged."""
+    """Messages that left each operator; for a sink, those that it staged."""
     busy: dict[str, float] = {}
-    """Seconds that the operators' own code took, over all tasks."""
+    """Seconds in the operators' own code, over all tasks."""
     late: dict[str, int] = {}
     dropped: dict[str, int] = {}
-    """Messages that no branch of a `split` wanted."""
+    """Messages that went to no output of a `split`."""
     dead: dict[str, int] = {}
-    """Payloads that did not decode, and records that went to the dead-letter sink."""
+    """Payloads that failed to decode, and records that went to the dead-letter sink."""
     changed: dict[str, int] = {}
-    """Keys whose state changed."""
+    """The number of keys whose state changed."""
     stored: dict[str, Stored] = {}
-    """All state of each operator."""
+    """The size of each operator's state."""
     shards: dict[str, dict[int, Stored]] = {}
-    """The same by operator and shard. In some records only, about one a minute, and in the last one of a run."""
+    """The same by operator and shard. Only in some records, about one per minute, and in the last one of a run."""
     epoch: int | None = None
-    """The clock of the data; None: there is none yet, or a bounded run has ended the job."""
+    """The event time of the job; None if there is none yet, or a bounded run has ended the job."""
     behind: dict[str, dict[str, Behind]] = {}
-    """By source and partition, for sources that can tell."""
+    """By source and partition, for sources that can report it."""
     delta_bytes: int = 0
     deltas: int = 0
-    """Shards that changed."""
+    """The number of changed shards."""
     snapshot_bytes: int = 0
     snapshots: int = 0
-    """Shards that were written whole beside the batches, and adopted by this commit."""
+    """Shards that were rewritten in the background and adopted by this commit."""
     caught_up_bytes: int = 0
-    """Bytes of state files that local copies took in."""
+    """Bytes of state files that were applied to local copies."""
     published: dict[str, Published] = {}
     """By sink."""
     cells: dict[str, int] = {}
-    """The version of each cell that the batch saw."""
+    """The version of each cell that the batch used."""
     events: int = 0
-    """Events of the sources in all commits of the chain together."""
+    """The number of events in all commits of the chain together."""
     held: int | None = None
-    """How many shards the run has; None: all."""
+    """The number of shards of the run; None means all."""
     skew: float = 0.0
-    """Keys of the largest shard, divided by the mean of all shards that hold any; 0 if none does."""
+    """The number of keys of the largest shard, divided by the mean over all shards with keys; 0 if there are none."""
     letters: tuple[DeadLetter, ...] = ()
-    """A few of the records that were put aside."""
+    """A few of the rejected records."""
     merged_bytes: int = 0
-    """Bytes of changes that were merged with each other beside the batches, and adopted by this commit."""
+    """Bytes of changes that were merged in the background and adopted by this commit."""
     hot: dict[str, dict[str, float]] = {}
-    """By `key_by`, the keys with more than a twentieth of its messages, as Python shows them, with their shares; by a sample."""
+    """By `key_by`: the keys, as Python shows them, with more than a twentieth of its messages, and their shares; by a sample."""
 
 
 class OperatorRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -135,15 +135,15 @@ class OperatorRecord(msgspec.Struct, frozen=True, array_like=True):
 
     name: str
     kind: str
-    """What the program calls it."""
+    """The name of the step in the API."""
     level: int
     stateful: bool = False
     inputs: tuple[tuple[str, int], ...] = ()
-    """The operators that it reads, each with the number of the output."""
+    """The operators that it reads, each with the index of the output."""
 
 
 class RunRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A run: who, where, since when, and the graph of its program."""
+    """A run: its process, host, start, and the graph of its program."""
 
     run: str
     at: int
@@ -154,7 +154,7 @@ class RunRecord(msgspec.Struct, frozen=True, array_like=True):
     n_shards: int = 0
     operators: tuple[OperatorRecord, ...] = ()
     ended: int | None = None
-    """When it ended in order; None: it runs, has failed, or was killed."""
+    """When it ended normally; None if it runs, has failed, or was killed."""
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -171,38 +171,41 @@ class ErrorRecord(msgspec.Struct, frozen=True, array_like=True):
     sequence: int | None = None
     """The newest commit at the time."""
     restarted: bool = False
-    """Whether the run went on from the last commit."""
+    """Whether the run continued from the last commit."""
 
 
 class LagRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What waits in the sources of a run, as it was last seen to differ. Of a run that goes on it holds until the next one."""
+    """The latest backlog of a run's sources that differed from the one before.
+
+    For an active run it is valid until the next one.
+    """
 
     at: int
     run: str
     behind: dict[str, dict[str, Behind]] = {}
-    """By source and partition, for sources that can tell."""
+    """By source and partition, for sources that can report it."""
 
 
 _Record = TypeVar("_Record", CommitRecord, RunRecord, ErrorRecord, LagRecord)
 
 
 class Form(Generic[_Record]):
-    """How records of one kind are stored: a mark, then their array, compressed, with a checksum."""
+    """The encoding of records of one kind: a mark, then their array, compressed, with a checksum."""
 
     def __init__(self, kind: type[_Record]) -> None:
-        """Take the kind of the records."""
+        """Use the type of the records."""
         self._encoder = msgspec.msgpack.Encoder()
         self._many: msgspec.msgpack.Decoder[list[msgspec.Raw]] = msgspec.msgpack.Decoder(list[msgspec.Raw])
         self._one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kind)
         self._all: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(list[kind])  # type: ignore[valid-type]
 
     def encode(self, records: list[_Record]) -> bytes:
-        """Return the records as one object."""
+        """Encode records as one object."""
         raw = self._encoder.encode(records)
         return _MAGIC + zstandard.ZstdCompressor(level=3, write_checksum=True).compress(raw)
 
     def decode(self, data: bytes) -> list[_Record]:
-        """Return the records of an object; those that cannot be read are left out. `CorruptError`: none can."""
+        """Decode the records of an object, without unreadable ones; raise `CorruptError` if none is readable."""
         if not data.startswith(_MAGIC):
             raise CorruptError("it does not begin as history does")
         try:
@@ -213,7 +216,7 @@ class Form(Generic[_Record]):
             every: list[_Record] = self._all.decode(raw)
             return every
         except UNDECODABLE:
-            pass  # One by one, then: some may be of another version.
+            pass  # Decode one by one, because some may be from another version.
         try:
             items = self._many.decode(raw)
         except UNDECODABLE as error:

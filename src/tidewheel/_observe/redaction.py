@@ -10,18 +10,19 @@ from tidewheel._core.urls import NO_LOGIN, WITH_CONTAINERS
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]{0,30}$")
 _URL_END = re.compile(r"[\s\"`]")
 _PORT = re.compile(r"[^/:]*:\d{1,5}[/,]")
-# Every repetition before the value is bounded, and no prefix is matched: the search is linear in the length of the text.
+# Every repetition before the value is bounded, and no prefix is matched, so that the search is linear in the length of
+# the text.
 _SETTING = re.compile(
     r"""(?i)((?:password|passwd|passphrase|pwd|secret|token|api_?key|access_?key|credential|private_?key)[\w.\-]{0,64}["']?"""
     r"""\s{0,16}[=:]\s{0,16})("(?:[^"\\]|\\.){0,8192}"|'(?:[^'\\]|\\.){0,8192}'|[^\s,;]+)"""
 )
 _HEADER = re.compile(r"(?i)\b(bearer|basic)\s{1,16}[A-Za-z0-9+/=._\-]{8,}")
 _MARGIN = 2_000
-"""How much more than the wanted length is searched: a secret that the cut would divide is still recognised."""
+"""The number of extra characters to search, so that a secret at the cut is still recognised."""
 
 
 def without_secrets(text: str) -> str:
-    """Return the text without the log-ins of URLs and the values of settings whose name says that they are secret.
+    """Return the text without the log-ins of URLs and the values of settings with secret-sounding names.
 
     >>> without_secrets("cannot reach nats://ada:s3cret@host:4222/orders with password='hunter2'")
     'cannot reach nats://host:4222/orders with password=***'
@@ -61,7 +62,7 @@ def _without_logins(text: str) -> str:
 
 
 def _shown(scheme: str, url: str) -> str:
-    """Return what follows `://` without log-in and settings."""
+    """Return the text after `://` without log-in and settings."""
     login, at, place = url.rpartition("@")
     if at and _is_login(scheme, login):
         url = place
@@ -70,13 +71,13 @@ def _shown(scheme: str, url: str) -> str:
 
 
 def _closing(text: str, marks: str) -> str:
-    """Return the marks at the end of a text: they rather belong to the sentence around it."""
+    """Return the punctuation at the end of a text, which belongs to the surrounding sentence."""
     return text[len(text.rstrip(marks)) :]
 
 
 def _is_login(scheme: str, text: str) -> bool:
-    """Tell whether what stands before the last @ of a URL is a log-in, and not a path or a container."""
+    """Return whether the text before the last @ of a URL is a log-in, and not a path or a container."""
     if scheme in WITH_CONTAINERS and ":" not in text:
         return False
-    # A password may have a slash in it, and then there is a colon before it that begins no port.
+    # A password may contain a slash; then a colon that does not start a port comes before it.
     return "/" not in text or (":" in text.partition("/")[0] and _PORT.match(text) is None)

@@ -1,4 +1,4 @@
-"""The history of a run: what is noted when it begins, commits, fails and ends."""
+"""The history of a run: records of its start, commits, failures and end."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tidewheel._storage import Store
 _LOG = logger(__name__)
 
 _LONGEST = 64 << 10
-"""How many characters of an error's text, and of its traceback, are kept."""
+"""The maximum length in characters of a recorded error text and of its traceback."""
 
 Sizes = Mapping[str, Mapping[int, Stored]]
 """By operator and shard."""
 
 
 class RunHistory:
-    """Notes what a run does. Nothing here waits for the store but `close`, and nothing fails."""
+    """Records the activity of a run. Only `close` waits for the store, and nothing here raises."""
 
     def __init__(self, store: Store, job: str, run: str, *, node: str = "", keep_seconds: float) -> None:
-        """Take the store at the state URL, the job, and the run's token and node."""
+        """Use the store at the state URL, the job, and the run's token and node."""
         self._store, self._job, self._run, self._node = store, job, run, node
         self._writer = HistoryWriter(store, job, run, keep_seconds=keep_seconds)
         self._record: RunRecord | None = None
@@ -40,14 +40,14 @@ class RunHistory:
         self._failed = False
 
     def started(self, operators: tuple[OperatorRecord, ...], n_shards: int, version: str) -> None:
-        """Note that the run has the job, and the graph of its program."""
+        """Record that the run has claimed the job, with the graph of its program."""
         self._record = RunRecord(
             self._run, time.time_ns(), self._node, socket.gethostname(), os.getpid(), version, n_shards, operators
         )
         self._writer.started(self._record)
 
     def recall_sizes(self, take: Callable[[Sizes], None]) -> None:
-        """Hand over the sizes of shards that an earlier run noted last, when they are read."""
+        """Call `take` with the shard sizes that an earlier run recorded last, once they are read."""
 
         def look() -> None:
             try:
@@ -60,17 +60,17 @@ class RunHistory:
         threading.Thread(target=look, name="tidewheel-history-sizes", daemon=True).start()
 
     def committed(self, record: CommitRecord) -> None:
-        """Note a commit."""
+        """Record a commit."""
         self._newest = record
         self._writer.committed(record)
 
     def waited(self, behind: Mapping[str, Mapping[str, Behind]]) -> None:
-        """Note what waits in the sources now."""
+        """Record the current backlog of the sources."""
         told = {source: dict(partitions) for source, partitions in behind.items()}
         self._writer.waited(LagRecord(time.time_ns(), self._run, told))
 
     def failed(self, error: BaseException, batch: int | None = None, *, restarted: bool = False) -> None:
-        """Note an error, with its traceback and without secrets; `restarted` if the run goes on all the same."""
+        """Record an error, with its traceback and without secrets; `restarted` if the run continues."""
         self._failed = self._failed or not restarted
         self._writer.failed(
             ErrorRecord(
@@ -87,7 +87,7 @@ class RunHistory:
         )
 
     def close(self, sizes: Sizes | None = None) -> None:
-        """Note the end, unless the run has failed, and wait until all is written, for some seconds at most.
+        """Record the end, unless the run has failed, and wait at most some seconds until everything is written.
 
         `sizes` are those of all shards as of the newest commit: the next run may not open all of them.
         """

@@ -1,7 +1,7 @@
-"""Traces: one a batch, with a span for each of its steps and tasks, by OpenTelemetry where that is installed.
+"""Traces: one per batch, with a span for each of its steps and tasks, if OpenTelemetry is installed.
 
-The spans of steps and tasks are made when the batch is over, from what the run has measured anyway. So tracing costs a batch
-next to nothing, and tasks need not know of it.
+The spans of steps and tasks are created when the batch is over, from existing measurements. So tracing costs a batch
+almost nothing, and tasks do not need to support it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidewheel.errors import ConfigError
 _NAME = "tidewheel"
 
 _LONGEST = 64 << 10
-"""How many characters of an error are kept."""
+"""The maximum length in characters of a recorded error."""
 
 
 class Span(NamedTuple):
@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 
 class Batch:
-    """The trace of a batch that goes on. Whoever runs the batch sets what is known of it."""
+    """The trace of the current batch. The code that runs the batch sets its attributes."""
 
     def __init__(self) -> None:
         self.spans: Sequence[Span] = ()
@@ -40,10 +40,10 @@ class Batch:
 
 
 class Tracing:
-    """The traces of one run. Without OpenTelemetry, or without a provider that wants them, it does nothing."""
+    """The traces of one run. Does nothing without OpenTelemetry or without a trace provider."""
 
     def __init__(self, job: str, run: str, node: str = "") -> None:
-        """Take what every trace says of its run."""
+        """Use the attributes of the run for every trace."""
         self._attributes = {"tidewheel.job": job, "tidewheel.run": run}
         if node:
             self._attributes["tidewheel.node"] = node
@@ -56,13 +56,13 @@ class Tracing:
             self._tracer = trace.get_tracer(_NAME)
 
     def trace_id(self) -> str | None:
-        """Return the id of the batch's trace, as text; None while there is none."""
+        """Return the id of the batch's trace as text; None if there is none."""
         span = self._current
         return None if span is None else f"{span.get_span_context().trace_id:032x}"
 
     @contextmanager
     def batch(self, number: int | None) -> Iterator[Batch]:
-        """Trace what is done in the block; an error is noted in the trace, and goes on."""
+        """Trace the work in the block; an error is recorded in the trace and raised again."""
         batch = Batch()
         span = None if self._tracer is None else self._tracer.start_span("batch", attributes=self._attributes)
         if span is None or not span.is_recording():
@@ -96,7 +96,7 @@ class Tracing:
         from opentelemetry.trace import Status, StatusCode
 
         text = beginning(text_of(error), _LONGEST)
-        # Not `record_exception`, which takes texts as they are.
+        # Not `record_exception`, which would not remove secrets.
         span.add_event(
             "exception",
             {
@@ -109,7 +109,7 @@ class Tracing:
 
 
 def export_traces() -> None:
-    """Send the traces of this process as the environment says (`OTEL_EXPORTER_OTLP_ENDPOINT` and the like)."""
+    """Send the traces of this process as configured by the environment (`OTEL_EXPORTER_OTLP_ENDPOINT` and similar)."""
     try:
         from opentelemetry import trace
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -1,1 +1,1 @@
-"""What a user writes: jobs and streams."""
+"""The API that users write programs with: jobs and streams."""

@@ -1,4 +1,4 @@
-"""What steps are given, checked when the graph is built."""
+"""Checks of the arguments of steps, made when the graph is built."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ _BUILT_IN = frozenset({bool, int, float, str, bytes, list, dict, set, tuple, fro
 
 
 class Factory(Protocol[Made]):
-    """A function or class that makes the state of a new key.
+    """A function or class that creates the state of a new key.
 
-    Written as a `Callable`, it would tell mypy nothing about the state until the function of the step has been looked at.
+    A protocol, not a `Callable`: mypy could not infer the state's type from a `Callable` before it has checked the
+    step's function.
     """
 
     def __call__(self) -> Made:
-        """Make one."""
+        """Create one state."""
 
 
 Errors = tuple[type[Exception], ...]
-"""Classes of errors."""
+"""A tuple of exception classes."""
 
 
 def checked_errors(name: str, retry: Any) -> Errors:
-    """Return the errors that a step is to retry; refuse what is no class of errors."""
+    """Return the exception classes that a step retries; raise if one is not an exception class."""
     errors = retry if isinstance(retry, tuple) else (retry,)
     for error in errors:
         if not isinstance(error, type) or not issubclass(error, Exception):
@@ -50,7 +51,7 @@ def checked_errors(name: str, retry: Any) -> Errors:
 
 
 def checked_function(name: str, function: Any, *arguments: str) -> Any:
-    """Return the function of a step; refuse what cannot be called, or not with these arguments."""
+    """Return the function of a step; raise if it cannot be called with these arguments."""
     if not callable(function):
         raise GraphError(
             f"operator {name!r}: it takes a function as its second argument, not {type(function).__name__}"
@@ -62,10 +63,10 @@ def checked_function(name: str, function: Any, *arguments: str) -> Any:
 
 
 def check_pair(name: str, function: Any) -> None:
-    """Refuse a function of a `stateful_map` whose annotations have its output and its state the wrong way round."""
+    """Raise if the annotations of a `stateful_map` function return the state first and the output second."""
     state = parameter(function, 2)
     first, second = _pair_of(returned(function))
-    # Two classes of which one can stand for the other, as an int for a float, may well be meant.
+    # If one class can be used as the other, such as an int as a float, the order may be intended.
     if first is state and _are_apart(state, second):
         raise GraphError(
             f"operator {name!r}: its function returns the output first and the new state second, and is annotated to return its "
@@ -74,20 +75,20 @@ def check_pair(name: str, function: Any) -> None:
 
 
 def _pair_of(annotation: Any) -> tuple[Any, Any]:
-    """Return the two types of a pair; twice None if it is none."""
+    """Return the two types of a pair, or `(None, None)` if the annotation is not a pair."""
     kinds = typing.get_args(annotation) if typing.get_origin(annotation) is tuple else ()
     return kinds if len(kinds) == 2 else (None, None)
 
 
 def _are_apart(one: Any, other: Any) -> bool:
-    """Tell whether no value is of both classes, as far as is known."""
+    """Return whether, as far as is known, no value can belong to both classes."""
     if not (isinstance(one, type) and isinstance(other, type)) or typing.get_args(one) or typing.get_args(other):
         return False
     return not (issubclass(one, other) or issubclass(other, one) or {one, other} <= {bool, int, float, complex})
 
 
 def checked_upgrade(name: str, upgrade: Any, *arguments: str) -> Any:
-    """Return what makes a step's state of that of an older version; refuse what cannot be called with such arguments."""
+    """Return the upgrade function of a step; raise if it cannot be called with these arguments."""
     arguments = arguments or ("state", "version")
     reason: str | None = f"{shortened(upgrade, 200)} is no function"
     if callable(upgrade):
@@ -102,11 +103,11 @@ def checked_upgrade(name: str, upgrade: Any, *arguments: str) -> Any:
 
 
 def _not_callable_with(function: Any, arguments: tuple[str, ...]) -> str | None:
-    """Return why a function cannot be called with so many arguments; None: it can, or does not tell."""
+    """Return why a function cannot be called with these arguments; None if it can or its signature is unknown."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return None  # Some that are written in C do not tell.
+        return None  # Some functions that are written in C have no signature.
     try:
         signature.bind(*arguments)
     except TypeError as error:
@@ -116,7 +117,7 @@ def _not_callable_with(function: Any, arguments: tuple[str, ...]) -> str | None:
 
 
 def checked_aggregates(name: str, aggregates: dict[str, Any]) -> dict[str, Aggregate]:
-    """Return the aggregates of a step; refuse values that are not aggregates."""
+    """Return the aggregates of a step; raise if a value is not an aggregate."""
     for label, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):
             raise GraphError(
@@ -126,7 +127,7 @@ def checked_aggregates(name: str, aggregates: dict[str, Any]) -> dict[str, Aggre
 
 
 def checked_state(name: str, spec: StateSpec) -> StateSpec:
-    """Return how a step's state begins; refuse a type that cannot be made from nothing, and a default that is not of the type."""
+    """Return a step's initial state; raise if its type has no default value or the default does not match the type."""
     try:
         spec.factory()
     except GraphError as error:
@@ -141,7 +142,7 @@ def checked_state(name: str, spec: StateSpec) -> StateSpec:
 
 
 def _check_default(name: str, spec: StateSpec, default: Any) -> None:
-    """Refuse a default that is certain not to be of the state's type. What is inside of it may become what is declared."""
+    """Raise if a default cannot match the state's type. The contents of containers are not checked."""
     if spec.type is None or spec.codec is not None or _may_be(default, spec.type):
         return
     declared = spec.type.__name__ if isinstance(spec.type, type) else spec.type
@@ -155,7 +156,7 @@ def _check_default(name: str, spec: StateSpec, default: Any) -> None:
 def _may_be(value: Any, declared: Any) -> bool:
     kind = typing.get_origin(declared) or declared
     if kind is typing.Annotated:
-        # What it says beside the type, such as a least value, holds for what is stored. A default need not be.
+        # Constraints of the annotation, such as a minimum, apply to stored values. A default need not meet them.
         return _may_be(value, typing.get_args(declared)[0])
     if kind in (typing.Union, types.UnionType):
         return any(_may_be(value, member) for member in typing.get_args(declared))
@@ -170,12 +171,12 @@ def _may_be(value: Any, declared: Any) -> bool:
     except msgspec.ValidationError:
         return False
     except Exception:
-        return True  # Of a type that msgspec does not know nothing is certain.
+        return True  # msgspec does not know this type, so nothing can be ruled out.
     return True
 
 
 def single_column(source: str, shape: Shape, columns: Collection[str] | None) -> str:
-    """Return the column that a source's plain values are in, of those that it has; None: they are not known yet."""
+    """Return the column with a source's plain values. `columns` is None while they are unknown."""
     if columns is None or shape.column in columns:
         return shape.column
     if len(columns) == 1:
@@ -187,10 +188,10 @@ def single_column(source: str, shape: Shape, columns: Collection[str] | None) ->
 
 
 def checked_ttl(name: str, duration: Duration | None, clock: Clock) -> Ttl | None:
-    """Return how long a step's state lives, None if for ever."""
+    """Return the time to live of a step's state; None if the state never expires."""
     return None if duration is None else Ttl(nanoseconds(duration, f"operator {name!r}: the ttl", 1), clock)
 
 
 def checked_duration(option: str, duration: Duration | None) -> int | None:
-    """Return an optional duration in ns; None stays None."""
+    """Return an optional duration in nanoseconds; None stays None."""
     return None if duration is None else nanoseconds(duration, option)

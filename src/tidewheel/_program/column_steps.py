@@ -1,4 +1,4 @@
-"""ColumnSteps: steps that compute columns from columns, by expressions of Arrow."""
+"""ColumnSteps: steps that compute columns with Arrow expressions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 
 
 class ColumnSteps(Steps[Value]):
-    """Steps over whole columns; no Python runs for a record."""
+    """Steps that work on whole columns. No Python code runs for each record."""
 
     def with_columns(self, name: str, /, **columns: Expression) -> Stream[Row]:
-        """Add columns, or replace those of the same name; the others stay. Keys and timestamps stay, too.
+        """Add columns, or replace columns of the same name. Other columns, keys and timestamps stay.
 
-        Records go on as rows, whatever they were.
+        The resulting records are rows, whatever type they had before.
 
-        - `columns`: the new columns, each an expression of `pyarrow.compute` over columns of the stream. They are checked when
-          the graph is built if the columns are known (a declared type), else when the run starts. A constant is
-          `pc.scalar(…)`. Numbers are as in Arrow: an integer divided by an integer is an integer, and divided by a constant
-          such as 100.0 it is a number of 32 bits; `pc.field("cents").cast("float64") / 100` is as in Python.
+        - `columns`: the new columns, each a `pyarrow.compute` expression over columns of the stream. Expressions are
+          checked when the graph is built if the columns are known (a declared type), otherwise when the run starts.
+          Write a constant as `pc.scalar(…)`. Arithmetic follows Arrow: an integer divided by an integer is an integer,
+          and an integer divided by a constant such as 100.0 is a 32-bit float. For Python's result write
+          `pc.field("cents").cast("float64") / 100`.
 
         >>> import pyarrow.compute as pc
         >>> from tidewheel import Job, sinks, sources
@@ -42,12 +43,12 @@ class ColumnSteps(Steps[Value]):
         return self._same(name, WithColumns(_expressions(name, "with_columns", columns)))
 
     def select(self, name: str, /, *columns: str, **computed: Expression) -> Stream[Row]:
-        """Go on with these columns only. Keys and timestamps stay; columns that no step reads are not read from the source.
+        """Keep only these columns. Keys and timestamps stay. Columns that no step uses are not read from the source.
 
-        Records go on as rows, whatever they were.
+        The resulting records are rows, whatever type they had before.
 
-        - `columns`: names of columns that stay as they are.
-        - `computed`: further columns, each an expression, as in `with_columns`.
+        - `columns`: the names of columns to keep unchanged.
+        - `computed`: additional columns, each an expression, as in `with_columns`.
 
         >>> import pyarrow.compute as pc
         >>> from tidewheel import Job, sinks, sources

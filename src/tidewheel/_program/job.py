@@ -1,4 +1,4 @@
-"""Job: a named program, where its state is, and how it is run."""
+"""Job: a named program with its state URL and the way to run it."""
 
 from __future__ import annotations
 
@@ -67,19 +67,21 @@ class Job:
         grace: Duration | Literal[0] = "10 min",
         cells: str | None = None,
     ) -> None:
-        """Name the job and say where its state lives.
+        """Create a job with a name and a state URL.
 
         - `name`: letters, digits, '_', '-' and '.'; unique at its state URL.
         - `state`: the URL of the durable state: a folder (`file:///abs`, `file:rel`), an object store (`s3://bucket/path`), or
           `memory:name` for tests.
         - `n_shards`: a power of two, fixed for the life of the state. It bounds the parallelism.
-        - `keep`: how many checkpoints stay, or for how long each stays: "7 days", or a `timedelta`. The newest always does.
-        - `collect_every`: after so many commits, older checkpoints and the files that nothing needs are removed.
-        - `grace`: files younger than that are not removed; 0 spares none. A look at state that takes longer should pin it.
-        - `snapshot_every`: a shard is written whole after about so many commits that changed it. None: when what changed
-          since outweighs the shard; until then, changes are merged among themselves. That writes least. A small number makes
-          a start on a new machine faster.
-        - `cells`: the URL of the job's cells, such as `etcd://host:2379/jobs`. None: they are beside the state.
+        - `keep`: how many checkpoints to keep, or how long to keep each: "7 days", or a `timedelta`. The newest is
+          always kept.
+        - `collect_every`: the number of commits after which expired checkpoints and unused files are deleted.
+        - `grace`: the minimum age of a file to be deleted; 0 deletes unused files at once. Pin a checkpoint if reading
+          it takes longer.
+        - `snapshot_every`: the approximate number of commits that change a shard before the whole shard is written
+          again. None writes a shard again when its changes outweigh it, and merges the changes until then, which writes
+          the least data. A small number makes a start on a new machine faster.
+        - `cells`: the URL of the job's cells, such as `etcd://host:2379/jobs`. None stores them next to the state.
         """
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise GraphError(
@@ -91,16 +93,16 @@ class Job:
         if min(number, collect_every, snapshot_every or 1) < 1:
             raise GraphError("keep, collect_every and snapshot_every must be at least 1")
         self.name = name
-        # A program may change its folder after this.
+        # Make the URL absolute now: the program may change its working directory later.
         self.state = absolute(state)
         self.n_shards = n_shards
         self.keep = number
         self.keep_age = None if isinstance(keep, int) else nanoseconds(keep, "keep", least=1)
-        """How old a checkpoint must be to go, in ns; None: only their number counts."""
+        """The age in ns at which a checkpoint expires; None if only the number of checkpoints counts."""
         self.collect_every = collect_every
         self.snapshot_every = snapshot_every
         self.grace = nanoseconds(grace or "0 s", "grace")
-        """How old a file must be to be removed, in ns."""
+        """The minimum age in ns of a file to be deleted."""
         self.graph = Graph()
         self.cells_at = None if cells is None else absolute(cells)
         self._cells: dict[str, JobCell[Any]] = {}
@@ -126,12 +128,13 @@ class Job:
     def source(
         self, name: str, source: Source[Any] | Callable[[SparkSession], Any], *, value: Any = None
     ) -> Stream[Any]:
-        """Add a source of records; return its stream.
+        """Add a source of records and return its stream.
 
-        - `name`: of the source, unique in the job.
+        - `name`: the name of the source, unique in the job.
         - `source`: one of `tidewheel.sources`, or any function from a Spark session to a streaming DataFrame.
-        - `value`: what a record is in Python: a dataclass or a `msgspec.Struct`, whose fields choose the columns; `dict`; a type
-          such as `int`, for a single column; or `Row`, with columns as attributes, the default of most sources.
+        - `value`: the Python type of a record: a dataclass or a `msgspec.Struct`, whose fields select the columns;
+          `dict`; a type such as `int` for a single column; or `Row`, with columns as attributes, the default of most
+          sources.
 
         >>> from dataclasses import dataclass
         >>> from tidewheel import Job, sinks, sources
@@ -163,12 +166,12 @@ class Job:
         return Stream(self, Port(self.graph.add(name, SourceOperator(wrapped, shape)).id))
 
     def dead_letter(self, name: str, sink: Sink) -> None:
-        """Send records for which a function of the program fails to a sink, instead of stopping.
+        """Send records for which a function of the program fails to a sink, instead of stopping the job.
 
-        The sink gets operator, key, record (as JSON), error and the traceback of the program's own code as text, inside the same
-        commit as the rest of the batch. The state of the record's key is as it was before.
+        The sink receives the operator, key, record (as JSON), error and the traceback of the program's own code as
+        text, in the same commit as the rest of the batch. The state of the record's key does not change.
 
-        - `name`: of the sink, unique in the job.
+        - `name`: the name of the sink, unique in the job.
         - `sink`: one of `tidewheel.sinks`.
 
         >>> from tidewheel import Job, sinks, sources
@@ -187,10 +190,10 @@ class Job:
         self._dead_letter = self.graph.add(name, SinkOperator(sink)).id
 
     def alias(self, name: str, *former: str) -> None:
-        """Say which names a step had before: it takes over their state, or a source their offsets, at its next start, once.
+        """Declare former names of a step. At the next start, the step takes over their state, or a source their offsets.
 
-        - `name`: of the step or source.
-        - `former`: names that it had.
+        - `name`: the current name of the step or source.
+        - `former`: its former names.
 
         >>> from tidewheel import Job
         >>> Job("renamed").alias("total", "sum")
@@ -199,7 +202,7 @@ class Job:
             self.aliases[name] = (*self.aliases.get(name, ()), *former)
 
     def plan(self) -> Plan:
-        """Check the graph and return it cut into levels."""
+        """Check the graph and return it divided into levels."""
         self.graph.check()
         check_lateness(self.graph)
         self._check_aliases()
@@ -226,17 +229,17 @@ class Job:
 
     @property
     def declared_cells(self) -> tuple[JobCell[Any], ...]:
-        """The cells that the program declares, in their order."""
+        """The cells that the program declares, in the order of declaration."""
         return tuple(self._cells.values())
 
     @property
     def cells_url(self) -> str:
-        """Where the job's cells are."""
+        """The URL of the job's cells."""
         return cells_of(JobPlace(self.name, self.state, self.cells_at))
 
     @overload
     def cell(self, name: str, declared: type[V], *, default: None = None) -> JobCell[V | None]: ...
-    # Where no overload fits, mypy tells of the first that is near: of the one whose variable says what is wrong.
+    # If no overload fits, mypy reports the first near match: the overload whose type variable names the mistake.
     @overload
     def cell(self, name: str, declared: type[TypeOfDefault], *, default: TypeOfDefault) -> JobCell[TypeOfDefault]: ...
     @overload
@@ -250,14 +253,15 @@ class Job:
     @overload
     def cell(self, name: str, declared: UnionType, *, default: Any = None) -> JobCell[Any]: ...
     def cell(self, name: str, declared: Any = None, *positional: Any, default: Any = None) -> JobCell[Any]:
-        """Declare live configuration: a cell whose `value` operators may read, the same for all records of a batch.
+        """Declare live configuration: a cell whose `value` operators can read. All records of a batch see the same value.
 
-        Change it while the job runs with `tidewheel cells set NAME VALUE --job JOB`, or from Python with `StoredJob.cell`. Each
-        batch's manifest records the version that it saw.
+        Change the cell while the job runs with `tidewheel cells set NAME VALUE --job JOB`, or from Python with
+        `StoredJob.cell`. The manifest of each batch records the version that the batch used.
 
-        - `name`: of the cell, unique in the job.
+        - `name`: the name of the cell, unique in the job.
         - `declared`: the type of its values.
-        - `default`: the value while nobody has written the cell, of that type, given by name. Without one it is None until then.
+        - `default`: the value, given by name, until somebody writes the cell; it must match the type. Without it the
+          value is None.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -276,9 +280,10 @@ class Job:
         return self._cells[name]
 
     def rescale(self, parallelism: int) -> None:
-        """Tell the job, wherever it runs, to use another number of tasks from its next batch on. No state is rewritten.
+        """Change the number of tasks from the next batch on, wherever the job runs. No state is rewritten.
 
-        - `parallelism`: how many tasks, 1 to `n_shards`. The order stays until another is given, also over restarts.
+        - `parallelism`: the number of tasks, 1 to `n_shards`. It stays in effect until the next change, also across
+          restarts.
 
         >>> from tidewheel import Job
         >>> Job("wider", state="memory:wider").rescale(8)
@@ -290,9 +295,9 @@ class Job:
         rescale(self.cells_url, parallelism)
 
     def query(self, operator: str, key: Any) -> Found:
-        """Look up one key's committed state, while the job runs or when it does not.
+        """Look up the committed state of one key, whether the job runs or not.
 
-        The answer has `found`, the `value`, as the program declares it, and the `sequence` of the checkpoint that it is of.
+        The answer has `found`, the `value` in the type that the program declares, and the `sequence` of its checkpoint.
 
         - `operator`: the name of a step with state.
         - `key`: the key.
@@ -317,16 +322,18 @@ class Job:
         value: str | None = None,
         key_type: type | str | None = None,
     ) -> int:
-        """Give a step its state before the job's first batch; return how many keys it got.
+        """Import the state of a step before the job's first batch; return the number of imported keys.
 
         - `operator`: the name of the step.
-        - `rows`: the path of a Parquet file, a CSV file or one of JSON lines, or of a folder of them; a DataFrame; or pairs of
-          key and state. The state of a row is its column `value` if that is the only one beside the key, else the record of the
-          others. The first line of a CSV file names its columns; values are read as the types that the step declares.
-        - `key`: the column with the keys.
-        - `value`: the column that is the whole state, whatever it is called; other columns are then left out.
-        - `key_type`: the type of the keys (`str`, `int`, …), where the program does not declare it at `key_by`. Keys of another
-          type are refused. In a CSV file they are text where nobody says otherwise, and refused if all look like numbers.
+        - `rows`: the path of a Parquet, CSV or JSON lines file, or of a folder of such files; a DataFrame; or pairs of
+          key and state. If `value` is the only column besides the key, it is the state; otherwise the state is a record
+          of all other columns. The first line of a CSV file names its columns; values are read as the types that the
+          step declares.
+        - `key`: the column that holds the keys.
+        - `value`: the column that holds the whole state, under any name; other columns are then ignored.
+        - `key_type`: the type of the keys (`str`, `int`, …), if the program does not declare it at `key_by`. Keys of
+          another type are rejected. Keys in a CSV file are text by default, and rejected if all of them look like
+          numbers.
 
         >>> from tidewheel import Job, sinks, sources
         >>> job = Job("imported", state="memory:imported")
@@ -374,34 +381,37 @@ class Job:
     ) -> RunResult:
         """Run the job on Spark until it ends.
 
-        - `bounded`: read all there is, close every window, and end the job for good.
-        - `trigger`: "available-now" reads all there is, emits what is due by the clock of the data, and may go on another day. A
-          time such as "5 seconds" runs on, with a batch that often. None: runs on, a batch as soon as there is data.
-        - `parallelism`: how many tasks, 1 to `n_shards`; it may differ from run to run. None: one for each core.
-        - `master`: the URL of the Spark to run on; this machine unless given.
-        - `restarts`, `backoff`: how many failures in a row the run survives, and the wait before the first restart, which
-          doubles. A program error that repeats on the same batch stops at once.
-        - `take_over`: fence whoever runs the job now. Without it a second run is refused.
-        - `allow_dropped_state`: the names of steps that the program lacks and whose state is let go, `["last"]`.
-          Without it the program is refused. What is gone already may be named again.
-        - `allow_dropped_source`: the same for sources: the names of those that the program lacks and whose offsets are let go.
-        - `drop_unpublished`: after a crash, output that was committed and not published needs its sink, and after a restore,
-          output that is to be taken back. These are the names of sinks that the program lacks and whose output is let go, or
-          left in place. Else the program's sinks may change freely after a clean stop.
-        - `local`: the folder for local copies of state, on every host. Without it each takes its own `TIDEWHEEL_LOCAL`.
-        - `shared_state`: all hosts reach a state URL that is a folder under that path. Without it such a URL is refused where
-          tasks run on other hosts.
-        - `spark`, `conf`: a session to use, or settings for the one that is made.
+        - `bounded`: read all available data, close every window, and end the job permanently.
+        - `trigger`: "available-now" reads all available data, emits what is due by event time, and ends; a later run
+          can continue. A duration such as "5 seconds" runs until stopped, with one batch per interval. None runs until
+          stopped, with a batch as soon as data arrives.
+        - `parallelism`: the number of tasks, 1 to `n_shards`; it may differ between runs. None uses one task per core.
+        - `master`: the URL of the Spark cluster; by default this machine.
+        - `restarts`, `backoff`: the number of consecutive failures that the run survives, and the wait before the first
+          restart, which doubles each time. A program error that repeats on the same batch stops the run at once.
+        - `take_over`: fence any current run of the job. By default a second run is refused.
+        - `allow_dropped_state`: names of steps that the program no longer has and whose state may be dropped, such as
+          `["last"]`. By default such a program is refused. Names whose state was dropped earlier are accepted.
+        - `allow_dropped_source`: the same for sources: names of sources that the program no longer has and whose
+          offsets may be dropped.
+        - `drop_unpublished`: names of sinks that the program no longer has and whose pending output may be dropped or
+          left in place. Pending output is output that was committed but not published before a crash, or output that a
+          restore has to take back. After a clean stop, sinks can change freely without this option.
+        - `local`: the folder for local copies of state, on every host. By default each host uses its own
+          `TIDEWHEEL_LOCAL`.
+        - `shared_state`: all hosts can reach a state URL that is a folder, under the same path. Without this option
+          such a URL is refused if tasks run on other hosts.
+        - `spark`, `conf`: an existing session to use, or settings for a new one.
         - `progress`: called with each committed batch.
-        - `on_phase`: called with each phase of the start: "checking", "Spark", "hosts", "claiming", "rebuilding" and "first
-          batch"; with None when the first batch is committed, or the sources have nothing for one.
-        - `on_readers`: called at the start with who reads each source, by its name: "arrow" for the tasks themselves, or
-          "spark, because it is a DataFrame".
-        - `tick`: while the sources of a job that waits for time are quiet, a batch runs that often.
-        - `serve`: a port of the loopback interface on which look-ups are answered: `GET /OPERATOR/KEY`.
-        - `history`: how long the figures of each commit, and errors, stay at the state URL. None: nothing is noted.
+        - `on_phase`: called with each phase of the start: "checking", "Spark", "hosts", "claiming", "rebuilding" and
+          "first batch"; and with None when the first batch is committed or the sources have no data.
+        - `on_readers`: called at the start with the reader of each source, by source name: "arrow" if the tasks read it
+          themselves, or "spark, because it is a DataFrame".
+        - `tick`: the interval of batches while the sources are quiet and the job waits for time to pass.
+        - `serve`: a port of the loopback interface that answers look-ups: `GET /OPERATOR/KEY`.
+        - `history`: how long to keep errors and the figures of each commit at the state URL. None records nothing.
         - `metrics`: a port of the loopback interface, or "host:port", for `/metrics`, `/health` and `/ready`.
-        - `ready_within`: `/ready` fails when the last commit is older, unless the job waits for data.
+        - `ready_within`: `/ready` fails if the last commit is older than this, unless the job waits for data.
 
         >>> import tempfile
         >>> from tidewheel import Job, sinks, sources
@@ -441,12 +451,12 @@ class Job:
         return in_this_thread(run)
 
     def start(self, **arguments: Unpack[RunArguments]) -> Run:
-        """Begin to run the job on Spark, in the background, and return a handle at once.
+        """Start the job on Spark in the background and return a handle at once.
 
-        `run` is the same with `Run.wait`, except that Ctrl-C is then the run's; here, signals are the program's own matter.
-        Several jobs may run at a time in one process: they share its Spark.
+        `run` does the same and then waits, except that `run` handles Ctrl-C and `start` leaves signals to the program.
+        Several jobs can run in one process at the same time; they share its Spark session.
 
-        - `arguments`: those of `run`.
+        - `arguments`: the arguments of `run`.
 
         >>> import tempfile
         >>> from tidewheel import Job, sinks, sources

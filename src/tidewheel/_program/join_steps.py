@@ -1,4 +1,4 @@
-"""JoinSteps: two streams with keys, joined by key and time."""
+"""JoinSteps: steps that join two keyed streams by key and time."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from tidewheel._program.side_outputs import WindowedStream
 
 Other = TypeVar("Other")
-"""The values of the other stream."""
+"""The type of the other stream's values."""
 New = TypeVar("New")
-"""What the function of a join returns."""
+"""The return type of a join's function."""
 
 
 class JoinOptions(TypedDict, total=False):
-    """What may be said of the values that a join keeps."""
+    """Options for the values that a join stores."""
 
     version: int
     upgrade: Callable[[Any, int, str], Any] | None
 
 
 class JoinSteps(KeyedSteps[Key, Value]):
-    """The steps of a stream with keys that take a second one."""
+    """Steps of a keyed stream that read a second stream."""
 
     # fmt: off
     @overload
@@ -104,18 +104,20 @@ class JoinSteps(KeyedSteps[Key, Value]):
         returns: Any = None,
         **options: Unpack[JoinOptions],
     ) -> KeyedStream[Any, Any]:
-        """Pair each message with those of `right` that have its key and are near in time, at the later of the two times.
+        """Pair each message with the messages of `right` that have the same key and a near timestamp.
 
-        - `right`: another stream with keys of the same job.
-        - `before`, `after`: how much earlier and how much later than the message on the left the one on the right may be.
-          Without either, messages of the very same time are paired.
-        - `how`: "inner" gives pairs alone. With "left", "right" or "full", a message of that side, or of both, that finds no
-          partner is paired with None as soon as none can come.
-        - `function`: called with both values; a `Joined` of them comes out without it.
-        - `returns`: the type of what the function returns.
-        - `version`, `upgrade`: when the type of a side's values changes by more than fields with defaults, raise `version` and
-          give `upgrade(value, version, side)`. It gets each value that waits, decoded without a type, with the version that it
-          has and "left" or "right", and returns the value of today, or None to drop it.
+        A pair has the later of the two timestamps.
+
+        - `right`: another keyed stream of the same job.
+        - `before`, `after`: how much earlier or later than the left message the right message can be. By default both
+          timestamps must be equal.
+        - `how`: "inner" emits only pairs. "left", "right" and "full" also pair each unmatched message of that side, or
+          of both, with None, as soon as no match can arrive.
+        - `function`: called with both values; by default the result is a `Joined` of them.
+        - `returns`: the return type of the function.
+        - `version`, `upgrade`: if the type of a side's values changes by more than fields with defaults, increase
+          `version` and pass `upgrade(value, version, side)`. It is called with each waiting value, decoded without a
+          type, its version, and "left" or "right", and returns the new value, or None to drop it.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -194,10 +196,10 @@ class JoinSteps(KeyedSteps[Key, Value]):
         returns: Any = None,
         **options: Unpack[JoinOptions],
     ) -> WindowedStream[Any, Any, Any]:
-        """Pair each message with those of `right` that have its key and are in the same window.
+        """Pair each message with the messages of `right` that have the same key and are in the same window.
 
-        The pairs of a window are emitted when the clock passes its end. Messages for windows that have ended are in the
-        stream `late` of the result.
+        The pairs of a window are emitted when the clock passes its end. Messages for windows that have already ended
+        are in the stream `late` of the result.
 
         - `windows`: `tumbling(length)` or `sliding(length, every)`.
         - `right`, `how`, `function`, `returns`, `version`, `upgrade`: as in `interval_join`.
@@ -261,10 +263,12 @@ class JoinSteps(KeyedSteps[Key, Value]):
         returns: Any = None,
         **options: Unpack[JoinOptions],
     ) -> KeyedStream[Any, Any]:
-        """Give each message the last value of `right` that was known for its key at its time. Emitted when the clock gets there.
+        """Pair each message with the latest value of `right` for its key as of its time.
 
-        - `tolerance`: a `timedelta`, or text such as "90 s": how old that value may be. None: any age.
-        - `how`: with "left", a message without such a value is paired with None; with "inner" it is left out.
+        Emitted when the clock reaches that time.
+
+        - `tolerance`: a `timedelta`, or text such as "90 s": the maximum age of that value. None allows any age.
+        - `how`: "left" pairs a message without such a value with None; "inner" drops the message.
         - `right`, `function`, `returns`, `version`, `upgrade`: as in `interval_join`.
 
         >>> from tidewheel import Job, sinks, sources

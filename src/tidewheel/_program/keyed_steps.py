@@ -1,6 +1,6 @@
-"""KeyedSteps: what the steps of a stream return where the stream has keys: a stream with the same keys.
+"""KeyedSteps: the return types of the steps of a keyed stream: a stream with the same keys.
 
-There is nothing to run here. The steps themselves, and what they do, are those of `Stream` and `TimeSteps`.
+This module only declares types. `Stream` and `TimeSteps` implement and document the steps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ New = TypeVar("New")
 
 
 class KeyedSteps(Stream[Value], Generic[Key, Value]):
-    """A stream with keys, which the steps of a `Stream` keep."""
+    """A keyed stream. The steps of `Stream` keep its keys."""
 
     def _at(self, port: Port) -> KeyedStream[Any, Any]:
         from tidewheel._program.keyed_stream import KeyedStream
@@ -116,7 +116,8 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
             self, name: str, codec: PayloadCodec[New], *, column: str = "value", retry: Errors = ()
         ) -> KeyedDecodedStream[Key, New]: ...
 
-        # A union with a stream without keys is refused when the graph is built, so the parameter is as in Stream.
+        # The parameter type is the same as in Stream: a union with a stream without keys is refused when the graph is
+        # built.
         def union(self, name: str, *others: Stream[New]) -> KeyedStream[Key, Value | New]: ...
 
         def split(

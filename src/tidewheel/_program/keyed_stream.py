@@ -1,4 +1,4 @@
-"""KeyedStream: messages with a key, and the steps with state."""
+"""KeyedStream: messages with a key, and the stateful steps."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from tidewheel._values.type_variables import Key, Value
 from tidewheel.errors import GraphError
 
 New = TypeVar("New")
-"""The values that a step makes."""
+"""The type of the values that a step emits."""
 S = TypeVar("S")
-"""What a step keeps for each key."""
+"""The type of the state that a step stores for each key."""
 
 
 class StateOptions(TypedDict, total=False):
-    """What may be said of a step's state beside its type and how it begins."""
+    """Options for a step's state, besides its type and initial value."""
 
     codec: StateCodec | None
     version: int
@@ -53,9 +53,9 @@ class StateOptions(TypedDict, total=False):
 
 
 class KeyedStream(WindowSteps[Key, Value]):
-    """Messages with a key: what `key_by` returns. Steps that have no interest in keys keep them.
+    """Messages with a key, as returned by `key_by`. Steps that do not use keys keep them.
 
-    `KeyedStream[str, Order]` has text as keys and orders as values.
+    `KeyedStream[str, Order]` has text keys and values of type `Order`.
     """
 
     # fmt: off
@@ -98,22 +98,24 @@ class KeyedStream(WindowSteps[Key, Value]):
         returns: Any = None,
         **options: Unpack[StateOptions],
     ) -> KeyedStream[Any, Any]:
-        """Call a function with each message and the state of its key; go on with the output that it returns.
+        """Call a function with each message and the state of its key; emit the output that the function returns.
 
-        - `function`: called with key, value and state, it returns the pair `(output, new_state)`. A `new_state` of None
-          drops the key's state.
-        - `default`: the state of a key that has none: a value (copied for each key, if it can change), or a function or class
-          that is called to make it. Without it, the state's type makes it from nothing: 0, "", an empty list.
-        - `state`: the type of the state; the annotation of the function's third parameter serves as well.
-        - `returns`: the type of the outputs; the function's annotation serves as well.
-        - `codec`: how the state is stored; msgpack unless given.
-        - `version`, `upgrade`: when the state's type changes by more than fields with defaults, raise `version` and give
-          `upgrade(state, version)`. It gets each stored state, decoded without a type, with the version it has, and returns
-          today's state, or None to drop it. It runs once, before the first batch.
-        - `aliases`: names that the step had before, whose state it takes over.
-        - `ttl`: a `timedelta`, or text such as "90 s". The state of a key is dropped so long after the key's last message.
-        - `ttl_clock`: what measures that: "event", the timestamps of the stream, or "wall", the time of the batches.
-        - `retry`: classes of errors that are transient, as in `map`.
+        - `function`: called with key, value and state; returns the pair `(output, new_state)`. A `new_state` of None
+          deletes the key's state.
+        - `default`: the initial state of a key: a value (copied for each key if it is mutable), or a function or class
+          that is called to create it. Without it, the state is the empty value of its type: 0, "", an empty list.
+        - `state`: the type of the state, if the function's third parameter is not annotated.
+        - `returns`: the type of the outputs, if the function's return type is not annotated.
+        - `codec`: how the state is stored; msgpack by default.
+        - `version`, `upgrade`: if the state's type changes by more than fields with defaults, increase `version` and
+          pass `upgrade(state, version)`. It is called with each stored state, decoded without a type, and its version,
+          and returns the new state, or None to delete it. It runs once, before the first batch.
+        - `aliases`: former names of the step, whose state it takes over.
+        - `ttl`: a `timedelta`, or text such as "90 s". The state of a key is deleted this long after the key's last
+          message.
+        - `ttl_clock`: the clock for `ttl`: "event" for the timestamps of the stream, or "wall" for the time of the
+          batches.
+        - `retry`: exception classes that are transient, as in `map`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -157,11 +159,11 @@ class KeyedStream(WindowSteps[Key, Value]):
         returns: Any = None,
         **options: Unpack[StateOptions],
     ) -> KeyedStream[Any, Any]:
-        """Run a `StatefulLogic`: any number of messages out, epochs, schedules, timers.
+        """Run a `StatefulLogic`, which can emit any number of messages and use epochs, schedules and timers.
 
-        - `logic`: a `StatefulLogic`, or a function in place of its `on_data`: called with message, state and output, it returns
-          the new state, or None to drop it.
-        - `returns`: the type of the values that are sent.
+        - `logic`: a `StatefulLogic`, or a function that replaces its `on_data`: called with message, state and output;
+          returns the new state, or None to delete it.
+        - `returns`: the type of the emitted values.
         - `default`, `state`, `codec`, `version`, `upgrade`, `aliases`, `ttl`, `ttl_clock`, `retry`: as in
           `stateful_map`.
 
@@ -203,16 +205,16 @@ class KeyedStream(WindowSteps[Key, Value]):
         ttl_clock: Clock = "event",
         retry: Errors = (),
     ) -> tuple[StateSpec, Ttl | None, Errors]:
-        """Return how a step's state begins, is stored and ends; `position` is that of the function's parameter for it."""
+        """Return how a step's state is created, stored and expired; `position` is the index of the function's state parameter."""
         upgrade = checked_upgrade(name, upgrade)
         spec = checked_state(name, state_spec(function, position, type, default, codec, version, upgrade))
         self.job.alias(name, *aliases)
         return spec, checked_ttl(name, ttl, ttl_clock), retry
 
     def aggregate(self, name: str, **aggregates: Aggregate) -> KeyedStream[Key, Row]:
-        """Keep aggregates of each key, column-wise; emit, once for each batch and touched key, a row with all of them.
+        """Aggregate columns for each key; emit a row with all aggregates for each key that a batch changed.
 
-        - `aggregates`: by the name of the result's column, `sum_`, `count`, `min_`, `max_` and `mean` of columns.
+        - `aggregates`: `sum_`, `count`, `min_`, `max_` and `mean` of columns, by the name of the result column.
 
         >>> from tidewheel import Job, count, sinks, sources, sum_
         >>> from tidewheel.testing import run_in_memory
@@ -236,10 +238,11 @@ class KeyedStream(WindowSteps[Key, Value]):
         upgrade: Callable[[Any, int], Any] | None = None,
         aliases: Sequence[str] = (),
     ) -> KeyedStream[Key, Value]:
-        """Fold the values of each key; emit, once for each batch and touched key, the result so far.
+        """Fold the values of each key; emit the current result for each key that a batch changed.
 
-        - `function`: makes one value of two. It must be associative: values are folded before they reach the key's shard too.
-        - `state`: the type of the result, as in `stateful_map`; so are `codec`, `version`, `upgrade` and `aliases`.
+        - `function`: combines two values into one. It must be associative: values are also combined before they reach
+          the key's shard.
+        - `state`: the type of the result, as in `stateful_map`, like `codec`, `version`, `upgrade` and `aliases`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -250,9 +253,10 @@ class KeyedStream(WindowSteps[Key, Value]):
         ['bean', 'to']
         """
         values = self.job.graph.shape(self.port)
-        # What is folded is of the type of the values; a record has to be declared to come back as one.
+        # The result has the type of the values. A record type must be declared, or the stored result would not be
+        # decoded as one.
         declared = values.type if state is None and codec is None and values.kind == "record" else state
-        # Of values of a plain type nothing is declared, since a function may make others of them.
+        # For a plain type nothing is declared, because the function may return another type.
         hint = values.type if values.kind == "scalar" else None
         spec = StateSpec(declared, None, codec, version, checked_upgrade(name, upgrade), hint)
         self.job.alias(name, *aliases)
@@ -275,11 +279,11 @@ class KeyedStream(WindowSteps[Key, Value]):
     def ttl_map(
         self, name: str, function: Callable[[Message[Key, Value], ExpiringMap], Any], *, returns: Any = None
     ) -> KeyedStream[Any, Any]:
-        """Keep a map for each key whose entries expire; call a function with each message and the map of its key.
+        """Keep a map with expiring entries for each key; call a function with each message and the map of its key.
 
-        - `function`: called with message and map; what it returns goes on. `entries.put(key, value, expires=time)` keeps an entry
-          until the clock reaches that time: a datetime, or nanoseconds where `message.time` is.
-        - `returns`: the type of what the function returns.
+        - `function`: called with message and map; its result is emitted. `entries.put(key, value, expires=time)` keeps
+          an entry until the clock reaches that time: a datetime, or nanoseconds where `message.time` is in nanoseconds.
+        - `returns`: the return type of the function.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -301,13 +305,13 @@ class KeyedStream(WindowSteps[Key, Value]):
     def deduplicate(
         self, name: str, horizon: Duration, by: str | Callable[[Value], str | int | bytes] | None = None
     ) -> KeyedStream[Key, Value]:
-        """Let one message of each key through, and none that comes within `horizon` of it.
+        """Emit one message of each key and drop its duplicates within `horizon`.
 
-        - `horizon`: a `timedelta`, or text such as "90 s", measured by the timestamps of the messages.
-        - `by`: the column that holds the id, or a function of the value that returns it; messages of one key with different ids
-          are different. None: all messages of a key are the same.
+        - `horizon`: a `timedelta`, or text such as "90 s", measured by the messages' timestamps.
+        - `by`: the column that holds the id, or a function of the value that returns it; messages of one key with
+          different ids are not duplicates. None treats all messages of a key as duplicates.
 
-        Messages that are dropped are counted as `name/dropped`.
+        Dropped messages are counted as `name/dropped`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory

@@ -12,12 +12,12 @@ AnyStream = TypeVar("AnyStream", covariant=True)
 
 
 class Parts(tuple[Any, ...]):
-    """The numbered streams of a step. Code that takes them for one stream gets an error that says how to choose."""
+    """The numbered streams of a step. Using the tuple as one stream raises an error that explains how to choose one."""
 
     step: str
 
     def how_to_choose(self) -> str:
-        """Return what to write where one of the streams is meant."""
+        """Return the expression that selects one of the streams."""
         if not self:
             return f"{self.step} gives no stream"
         names = [f"stream_{number}" for number in range(len(self))]
@@ -27,7 +27,7 @@ class Parts(tuple[Any, ...]):
         )
 
     if not TYPE_CHECKING:
-        # A type checker knows that this is a tuple; at run time the error names the step that made it.
+        # A type checker knows that this is a tuple. At run time the error names the step that returned it.
         def __getattr__(self, attribute: str) -> Any:
             if attribute.startswith("_") or not self:
                 raise AttributeError(f"'tuple' object has no attribute {attribute!r}")
@@ -38,7 +38,7 @@ class Branches(Generic[AnyStream]):
     """The named streams of a `branch`: `sizes.low`, `sizes.high`."""
 
     def __init__(self, step: str, streams: Mapping[str, AnyStream]) -> None:
-        """Made by `Stream.branch`."""
+        """Create the result of `Stream.branch`."""
         self._step, self._streams = step, dict(streams)
 
     def __getattr__(self, name: str) -> AnyStream:
@@ -51,7 +51,7 @@ class Branches(Generic[AnyStream]):
 
 
 def numbered(step: str, streams: Streams) -> Streams:
-    """Return the numbered streams of a step as a tuple that explains how to choose one."""
+    """Return a step's numbered streams as a tuple whose errors explain how to choose one."""
     made = Parts(streams)
     made.step = step
     return cast("Streams", made)

@@ -1,4 +1,4 @@
-"""Run: a handle on a job that runs in this process."""
+"""Run: a handle of a job that runs in this process."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _SHOWN_BATCHES = 10
 
 _READY_WITHIN = "5 min"
 _LEAST_TICK = 1_000_000
-"""In ns: an idle job that looks at the clock more often does nothing else."""
+"""The shortest tick in ns: with a shorter one, an idle job would only check the clock."""
 
 Serving = Callable[[], Iterable[AbstractContextManager[object]]]
-"""Makes what listens while a run goes."""
+"""Starts the listeners of a run."""
 
 
 class RunArguments(TypedDict, total=False):
-    """What `Job.run` and `Job.start` take; `Job.run` says what each means."""
+    """The arguments of `Job.run` and `Job.start`; see `Job.run` for their meaning."""
 
     bounded: bool
     trigger: Duration | None
@@ -62,36 +62,36 @@ class RunArguments(TypedDict, total=False):
 
 
 class Driving(Protocol):
-    """What carries the run: the Spark driver, or a stand-in in tests."""
+    """The executor of a run: the Spark driver, or a replacement in tests."""
 
     @property
     def phase(self) -> str | None:
-        """What the start is at; None: the job runs."""
+        """The current phase of the start; None once the job runs."""
 
     def progress(self) -> list[BatchProgress]:
-        """Return the last committed batches."""
+        """Return the latest committed batches."""
 
     def execute(self) -> RunResult:
-        """Run to the end."""
+        """Run the job to its end."""
 
     def stop(self) -> None:
-        """Let the batch that is running finish and commit, then end. From any thread."""
+        """Finish and commit the current batch, then end. Can be called from any thread."""
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What a run is doing.
+    """The status of a run.
 
     >>> str(RunStatus("starting", phase="Spark"))
     'starting: Spark'
     """
 
     state: Literal["starting", "running", "stopped", "failed"]
-    """`stopped`: it ended in order, at its own end or as asked; `RunResult.stopped` tells which."""
+    """`stopped`: the run ended normally, at its own end or on request; `RunResult.stopped` says which."""
     phase: str | None = None
-    """While starting: what the start is at."""
+    """The current phase while the run starts."""
     error: BaseException | None = None
-    """After a failure: what `Run.wait` raises."""
+    """The error that `Run.wait` raises after a failure."""
 
     def __str__(self) -> str:
         error = None if self.error is None else f"{type(self.error).__name__}: {self.error}"
@@ -99,14 +99,14 @@ class RunStatus:
 
 
 _going: set[Run] = set()
-"""The runs that go on in the background of this process."""
+"""The background runs of this process."""
 
 
 class Run:
-    """A job that runs in the background: made by `Job.start`.
+    """A job that runs in the background, as returned by `Job.start`.
 
-    Every method may be called from any thread. As a context manager it is stopped, and waited for, at the end of the block. A
-    run that is still going when the program ends is stopped the same way.
+    Every method can be called from any thread. As a context manager, a run is stopped and waited for at the end of the
+    block. A run that is still active when the program exits is stopped in the same way.
 
     >>> import tempfile
     >>> from tidewheel import Job, sinks, sources
@@ -134,7 +134,7 @@ class Run:
 
     @property
     def status(self) -> RunStatus:
-        """What the run is doing: starting, with the phase; running; stopped; or failed, with the error."""
+        """The status of the run: starting, with the phase; running; stopped; or failed, with the error."""
         if self._error is not None:
             return RunStatus("failed", error=self._error)
         if self._ended.is_set():
@@ -144,11 +144,11 @@ class Run:
 
     @property
     def progress(self) -> list[BatchProgress]:
-        """The last committed batches, up to a thousand, with durations where Spark has told them."""
+        """The latest committed batches, up to a thousand, with the durations that Spark has reported so far."""
         return [] if self._driver is None else self._driver.progress()
 
     def query(self, operator: str, key: Any) -> Found:
-        """Look up one key's committed state, as `Job.query` does. `NotFound` before the first commit: the start takes a while.
+        """Look up the committed state of one key, like `Job.query`. Raises `NotFound` before the first commit.
 
         - `operator`: the name of a step with state.
         - `key`: the key.
@@ -165,15 +165,15 @@ class Run:
             ) from error
 
     def rescale(self, parallelism: int) -> None:
-        """Use another number of tasks from the next batch on, as `Job.rescale` says.
+        """Change the number of tasks from the next batch on, like `Job.rescale`.
 
-        - `parallelism`: how many tasks, 1 to the job's `n_shards`.
+        - `parallelism`: the number of tasks, 1 to the job's `n_shards`.
         """
         self.job.rescale(parallelism)
 
     def stop(self) -> None:
-        """Ask the run to end when its batch is committed and published, and return at once; `wait` waits for the end."""
-        # In this order: a driver that is made meanwhile sees that the run was asked.
+        """Request the end of the run after its current batch is committed and published; `wait` waits for it."""
+        # Set the flag first: a driver that is created in the meantime checks it.
         self._asked.set()
         if self._driver is not None:
             self._driver.stop()
@@ -181,9 +181,9 @@ class Run:
     def wait(self, timeout: Duration | None = None) -> RunResult:
         """Wait for the end and return the result, or raise the error that the run failed with.
 
-        `TimeoutError`: it runs on. Ctrl-C ends the waiting, and the run goes on.
+        Raises `TimeoutError` if the run is still active. Ctrl-C ends the wait but not the run.
 
-        - `timeout`: how long to wait, such as "5 min". None: as long as it takes.
+        - `timeout`: the maximum wait, such as "5 min". None waits until the run ends.
         """
         if not self._ended.wait(seconds_or_none(timeout, "the timeout")):
             raise TimeoutError(f"job {self.job.name!r} has not ended within {timeout}; it is {self.status}")
@@ -200,14 +200,14 @@ class Run:
         if kind is None:
             self.wait()
         else:
-            # The block's own error is the one to report.
+            # Report the error of the block, not the error of the run.
             self._ended.wait()
 
     def __repr__(self) -> str:
         return f"<Run of job {self.job.name!r}, {self.status}>"
 
     def _repr_html_(self) -> str:
-        """Return the run for a notebook: what it is doing, the graph, where its state is, and its last batches."""
+        """Return the run for a notebook: its status, graph, state URL and latest batches."""
         batches = self.progress[-_SHOWN_BATCHES:]
         head = "".join(f"<th>{name}</th>" for name in ("batch", "sequence", "rows", "keys", "seconds", "commit ms"))
         rows = "".join(f"<tr>{_cells(batch)}</tr>" for batch in reversed(batches))
@@ -246,7 +246,7 @@ def _cells(batch: BatchProgress) -> str:
 
 
 def _check_free(job: Job) -> None:
-    """Refuse a second run beside one that this process has begun: its lease would refuse it too, though not before it starts."""
+    """Refuse a second run of a job in this process early. The lease would refuse it too, but only after Spark has started."""
     from tidewheel._engine.job_lease import held_here
 
     for run in list(_going):
@@ -255,22 +255,22 @@ def _check_free(job: Job) -> None:
 
 
 def in_background(run: Run) -> Run:
-    """Let a run go on in a thread of its own, and return it."""
+    """Start a run in its own thread, and return it."""
     _going.add(run)
-    # The thread ends with the process, and is told before: whoever leaves a REPL does not wait for ever.
+    # The daemon thread ends with the process. Stop the run first, so that leaving a REPL does not wait forever.
     atexit.register(run._leave)
     threading.Thread(target=run._execute, name=f"tidewheel-run-{run.job.name}", daemon=True).start()
     return run
 
 
 def in_this_thread(run: Run) -> RunResult:
-    """Let a run go to its end here, and return its result. Signals reach a run that is in the main thread."""
+    """Execute a run in this thread and return its result. Signals reach a run in the main thread."""
     run._execute()
     return run.wait()
 
 
 def run_on_spark(job: Job, **arguments: Unpack[RunArguments]) -> Run:
-    """Return a run on Spark that is yet to begin; refuse a wrong graph or argument at once."""
+    """Return a run on Spark that has not started; raise for an invalid graph or argument."""
     from tidewheel._spark.options import RunOptions
 
     plan = job.plan()
@@ -296,7 +296,7 @@ def run_on_spark(job: Job, **arguments: Unpack[RunArguments]) -> Run:
         _check_free(job)
 
     def driver() -> Driving:
-        # Not before the run's own thread goes: importing Spark takes a moment.
+        # Import Spark in the run's own thread, because the import is slow.
         from tidewheel._spark.driver import Driver
 
         return Driver(job, plan, options)
@@ -320,5 +320,5 @@ def _metrics(job: str, at: int | str | None, ready_within: float) -> Metrics | N
     from tidewheel._observe.endpoint import place
     from tidewheel._observe.metrics import Metrics
 
-    place(at)  # It refuses what is no place.
+    place(at)  # Raises if the URL is invalid.
     return Metrics(job, ready_within=ready_within)

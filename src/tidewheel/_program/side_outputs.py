@@ -16,10 +16,10 @@ from tidewheel._values.type_variables import Key, Late, Value
 
 
 class _Unpacked:
-    """Lets programs of version 0.1 unpack the two outputs of a step as a pair."""
+    """Allow programs of version 0.1 to unpack the two outputs of a step as a pair."""
 
     if not TYPE_CHECKING:
-        # A type checker reports the old form: it knows one stream with a named second output.
+        # Not visible to type checkers, so that they report the old form.
         _second: str
 
         def __iter__(self) -> Iterator[Any]:
@@ -37,27 +37,27 @@ class _Unpacked:
 
 
 class TimedStream(_Unpacked, Stream[Value]):
-    """The messages that are on time; those that came too late are in `late`."""
+    """The messages that are on time; late messages are in `late`."""
 
     _second = "late"
 
     @property
     def late(self) -> Stream[Value]:
-        """The messages that came too late, unchanged."""
+        """The late messages, unchanged."""
         return Stream(self.job, Port(self.port.node, LATE))
 
 
 class KeyedTimedStream(TimedStream[Value], KeyedStream[Key, Value], Generic[Key, Value]):
-    """The messages that are on time, with their keys; those that came too late are in `late`."""
+    """The messages that are on time, with their keys; late messages are in `late`."""
 
     @property
     def late(self) -> KeyedStream[Key, Value]:
-        """The messages that came too late, unchanged."""
+        """The late messages, unchanged."""
         return KeyedStream(self.job, Port(self.port.node, LATE))
 
 
 class WindowedStream(KeyedStream[Key, Value], Generic[Key, Value, Late]):
-    """The results of windows; the messages that came too late for any window are in `late`.
+    """The results of windows; messages that are too late for any window are in `late`.
 
     >>> from tidewheel import Job, count, sinks, sources, tumbling
     >>> from tidewheel.testing import run_in_memory
@@ -73,26 +73,26 @@ class WindowedStream(KeyedStream[Key, Value], Generic[Key, Value, Late]):
 
     @property
     def late(self) -> KeyedStream[Key, Late]:
-        """The messages that came too late, unchanged."""
+        """The late messages, unchanged."""
         late: KeyedStream[Any, Any] = KeyedStream(self.job, Port(self.port.node, LATE))
         return late
 
 
 class DecodedStream(_Unpacked, Stream[Value]):
-    """The records that a codec decoded; the messages that it could not decode are in `broken`."""
+    """The records that a codec decoded; messages that failed to decode are in `broken`."""
 
     _second = "broken"
 
     @property
     def broken(self) -> Stream[Row]:
-        """The messages that did not decode, unchanged, with a column `error`."""
+        """The messages that failed to decode, unchanged, with a column `error`."""
         return Stream(self.job, Port(self.port.node, DEAD))
 
 
 class KeyedDecodedStream(DecodedStream[Value], KeyedStream[Key, Value], Generic[Key, Value]):
-    """The records that a codec decoded, with their keys; the messages that it could not decode are in `broken`."""
+    """The records that a codec decoded, with their keys; messages that failed to decode are in `broken`."""
 
     @property
     def broken(self) -> KeyedStream[Key, Row]:
-        """The messages that did not decode, unchanged, with a column `error`."""
+        """The messages that failed to decode, unchanged, with a column `error`."""
         return KeyedStream(self.job, Port(self.port.node, DEAD))

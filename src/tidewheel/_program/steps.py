@@ -1,4 +1,4 @@
-"""Steps: what every stream is made of, a job and one output in its graph."""
+"""Steps: the base of all streams, a job and one output in its graph."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Steps(Generic[Value]):
-    """A place in a job's graph to which steps are added."""
+    """An output in a job's graph to which steps can be added."""
 
     def __init__(self, job: Job, port: Port) -> None:
-        """Made by `Job.source` and by the steps themselves."""
+        """Create a stream; called by `Job.source` and the steps."""
         self.job = job
         self.port = port
 
@@ -32,14 +32,14 @@ class Steps(Generic[Value]):
         return Port(self.job.graph.add(name, operator, (self.port,), checked_errors(name, retry)).id)
 
     def _at(self, port: Port) -> Stream[Any]:
-        """Return the stream at a place that a step without an interest in keys leads to: it has keys if this one has."""
+        """Return the stream at an output of a step that keeps keys: it has keys if this stream has keys."""
         raise NotImplementedError
 
     def _same(self, name: str, operator: Operator, retry: Errors = ()) -> Stream[Any]:
         return self._at(self._then(name, operator, retry))
 
     def _port_of(self, name: str, other: object) -> Port:
-        """Return the place of another stream that a step reads, which must be one of the same job."""
+        """Return the graph output of another stream; raise if it belongs to another job."""
         if isinstance(other, Parts):
             raise GraphError(f"operator {name!r}: it takes one stream where {other.how_to_choose()}")
         if not isinstance(other, Steps):
@@ -53,7 +53,7 @@ class Steps(Generic[Value]):
         return other.port
 
     if not TYPE_CHECKING:
-        # A type checker knows which streams have a step. A person learns here what is missing.
+        # A type checker knows which streams have a step. At run time the error explains what is missing.
         def __getattr__(self, step: str) -> Any:
             from tidewheel._program.keyed_stream import KeyedStream
 

@@ -1,7 +1,7 @@
-"""StoredJob: a job as it is stored, without its program: its checkpoints, its state and its cells.
+"""StoredJob: a job as stored, without its program: its checkpoints, state and cells.
 
-The newest state of a fleet is that of all its nodes' runs together, each shard as its holder's last commit left it. Its older
-checkpoints are those of the runs, which are jobs of their own: `orders/17`.
+The newest state of a fleet combines the runs of all nodes: each shard is as the last commit of its holder left it.
+Older checkpoints belong to the runs, which are jobs of their own: `orders/17`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _States = list[Manifest]
 
 T = TypeVar("T")
 
-# What only some methods need is imported by them: a look-up from a cold start must not pay for it.
+# Methods import what only they need, so that a look-up starts fast.
 
 
 class StoredJob:
-    """A job at a state URL. `at` is a sequence, the name of a savepoint, or None for the newest checkpoint.
+    """A stored job at a state URL. `at` is a sequence, the name of a savepoint, or None for the newest checkpoint.
 
     >>> from tidewheel import Job, StoredJob, sinks, sources
     >>> from tidewheel.testing import run_in_memory
@@ -55,9 +55,9 @@ class StoredJob:
     """
 
     def __init__(self, job: str, *, state: str = DEFAULT_STATE) -> None:
-        """Look for the job; `NotFound` if it has no commit: it says if it is starting, or which jobs are there.
+        """Find a job; raise `NotFound` if it has no commit. The error says if it is starting, or lists the existing jobs.
 
-        `state` is its state URL, by default the one that a `Job` has by default.
+        `state` is the state URL; its default is that of `Job`.
         """
         self.name = job
         self.store = open_store(state)
@@ -75,19 +75,19 @@ class StoredJob:
         return f"<StoredJob {self.name!r}, state at {Url(self.store.url)}>"
 
     def status(self, *, cells: str | None = None) -> JobStatus:
-        """Return whether the job runs, where and since when, how far it is and how late, as `tidewheel status` shows it.
+        """Return whether, where and since when the job runs, its progress and its lag, like `tidewheel status`.
 
-        A run on another machine is watched for a sign of life: up to 17 seconds if there is none. `cells` is what
-        the program gives as `Job(cells=…)`, if anything.
+        A run on another machine must show a sign of life, for which this call waits up to 17 seconds. `cells` must
+        match the program's `Job(cells=…)`, if given there.
         """
         from tidewheel._engine.job_status import find, look
 
         return look(*find(self.store, self.name, cells))
 
     def stop(self, wait: Duration = "60 s", *, cells: str | None = None) -> bool:
-        """Ask the run that has the job, wherever it is, to commit and publish its batch and to end, as `tidewheel stop` does.
+        """Ask the current run, wherever it is, to commit and publish its batch and end, like `tidewheel stop`.
 
-        Return whether it has ended within `wait`, or nobody ran it. `cells` as for `status`.
+        Return True if the run ended within `wait` or the job was not running. `cells` as for `status`.
         """
         from tidewheel._engine.job_status import find, stop
 
@@ -96,7 +96,7 @@ class StoredJob:
     # Checkpoints.
 
     def list(self) -> _States:
-        """Return the kept checkpoints, ascending."""
+        """Return the kept checkpoints in ascending order."""
         return self.checkpoints.list()
 
     def show(self, at: At = None) -> Manifest:
@@ -105,13 +105,13 @@ class StoredJob:
         return manifest if at is not None else newest(self.store, manifest)
 
     def diff(self, before: At, after: At, *, samples: int = 5) -> _Diffs:
-        """Return which keys of which operator changed between two checkpoints, with up to `samples` keys for each."""
+        """Return the keys of each operator that changed between two checkpoints, with up to `samples` keys each."""
         from tidewheel._checkpoint.tools.diff import diff
 
         return diff(self.store, self.show(before), self.show(after), samples)
 
     def verify(self, at: int | None = None) -> Verification:
-        """Check that all files of the kept checkpoints and savepoints, or of one checkpoint, are there and undamaged."""
+        """Check that all files of the kept checkpoints and savepoints, or of one checkpoint, exist and are undamaged."""
         from tidewheel._checkpoint.tools.verify import together, verify
 
         if at is not None or not is_divided(find(self.checkpoints)):
@@ -119,7 +119,7 @@ class StoredJob:
         return together(verify(self.store, chain) for chain in holding(self.store, self.name))
 
     def savepoint(self, name: str, at: int | None = None) -> Manifest:
-        """Give a checkpoint a name: it stays, with all that it needs, until `drop_savepoint`."""
+        """Name a checkpoint. It is kept, with everything it needs, until `drop_savepoint`."""
         return make_savepoint(self.checkpoints, name, at)
 
     def savepoints(self) -> _Pins:
@@ -127,34 +127,35 @@ class StoredJob:
         return savepoints(self.checkpoints)
 
     def drop_savepoint(self, name: str) -> None:
-        """Let go of a savepoint."""
+        """Delete a savepoint."""
         drop_savepoint(self.checkpoints, name)
 
     def restore(
         self, at: At, *, keep_output: bool = False, take_over: bool = False, cells: str | None = None
     ) -> Manifest:
-        """Go back: the next run goes on from that checkpoint, source offsets included. Returns the commit that says so.
+        """Make the next run continue from this checkpoint, source offsets included. Return the commit that records it.
 
-        The next run first takes back from its sinks what was published after that checkpoint. It is refused if a sink
-        cannot do so. With `keep_output` everything stays published, and is published a second time. `HeldError` if the job
-        runs; `take_over` fences that run. `cells` is what the program gives as `Job(cells=…)`, if anything.
+        The next run first removes from its sinks everything that was published after the checkpoint, and is refused if
+        a sink cannot remove it. With `keep_output` all output stays, and the run publishes that output a second time.
+        Raises `HeldError` if the job runs; `take_over` fences that run. `cells` must match the program's
+        `Job(cells=…)`, if given there.
         """
         from tidewheel._engine.stopped_job import restore_stopped
 
         return restore_stopped(self.checkpoints, self._cells_url(cells), at, keep_output, take_over)
 
     def fork(self, savepoint: str, new_job: str) -> StoredJob:
-        """Begin a new job from a savepoint, at the same state URL. It shares this job's files; none is copied."""
+        """Create a new job from a savepoint, at the same state URL. It shares this job's files; no file is copied."""
         from tidewheel._checkpoint.tools.fork import fork
 
-        # The number of a checkpoint is refused there, with what to do.
+        # `fork` rejects the number of a checkpoint and says what to do.
         fork(self.store, self.name, str(savepoint), new_job)
         return StoredJob(new_job, state=self.store.url)
 
     def release(self) -> tuple[str, ...]:
-        """Let other jobs remove the files that this job, a fork, shares with them; return the folders of those jobs.
+        """Allow other jobs to delete the files that this fork shares with them; return the folders of those jobs.
 
-        `StateError` if this job needs one of those files. A fork whose own folder was removed needs none.
+        Raises `StateError` if this job still needs one of those files. A fork whose own folder was deleted needs none.
         """
         from tidewheel._checkpoint.tools.fork import release
 
@@ -168,12 +169,12 @@ class StoredJob:
         shards: Iterable[int] | None = None,
         cells: str | None = None,
     ) -> int:
-        """Move keys, or all keys of some shards, with the state and timers of all operators; return how many keys moved.
+        """Move keys, or all keys of some shards, with the state and timers of all operators; return the number of keys.
 
-        Each key is in exactly one of the two jobs, whatever dies when. Nothing may run either job: `HeldError` says who
-        does. `FencedError`: one of them was taken over meanwhile, and nothing was moved. `StateError`: the target lacks
-        an operator, stores its state otherwise, or has one of the keys already. `cells` is what both programs give as
-        `Job(cells=…)`, if their cells are not beside their state.
+        Each key is in exactly one of the two jobs, even after a crash. Raises `HeldError`, which names the run, if
+        either job runs; `FencedError` if one of them was taken over in the meantime, in which case nothing was moved;
+        and `StateError` if the target lacks an operator, stores its state differently, or already has one of the keys.
+        `cells` must match `Job(cells=…)` of both programs, if given there.
         """
         from tidewheel._checkpoint.transfer import JobPlace
         from tidewheel._engine.move import move
@@ -184,9 +185,9 @@ class StoredJob:
     def gc(
         self, *, keep: int | None = None, grace: Duration | Literal[0] | None = None, dry_run: bool = False
     ) -> Collected:
-        """Remove files that nothing needs and that are older than `grace`, by default ten minutes.
+        """Delete files that are unused and older than `grace`, by default ten minutes.
 
-        With `keep`, only so many of the newest checkpoints stay. With `dry_run`, nothing is removed.
+        With `keep`, keep only that many of the newest checkpoints. With `dry_run`, delete nothing.
         """
         from tidewheel._checkpoint.garbage import GRACE_NS, collect
 
@@ -196,7 +197,7 @@ class StoredJob:
     # State.
 
     def get(self, operator: str, key: Any, *, at: At = None, type: Any = None) -> Found:
-        """Look up one key. Only what that takes is read. `type` is what the value is decoded as."""
+        """Look up one key, reading only the files that it needs. `type` is the type to decode the value as."""
         return StateReader(self.store, self.show(at)).get(operator, key, _codec(type))
 
     def keys(self, operator: str, *, at: At = None, prefix: str = "") -> Iterator[Any]:
@@ -212,7 +213,7 @@ class StoredJob:
     def export(self, operator: str, path: str | os.PathLike[str], *, at: At = None, type: Any = None) -> int:
         """Write an operator's state to a Parquet file: the key, then the value's fields; return the number of keys.
 
-        `ConfigError`: the name of the file says that it is of another format.
+        Raises `ConfigError` if the file name has the extension of another format.
         """
         from tidewheel._checkpoint.tools.export import export
 
@@ -227,12 +228,12 @@ class StoredJob:
     @overload
     def cell(self, name: str, declared: Any = None, *, cells: str | None = None) -> CellWriter[Any]: ...
     def cell(self, name: str, declared: Any = None, *, cells: str | None = None) -> CellWriter[Any]:
-        """Open a cell that the job's program declares, to read, follow and change it. Close it, or use it in a `with` block.
+        """Open a cell that the job's program declares, to read, follow or change it. Close it, or use a `with` block.
 
-        `read()` is None while nobody has written the cell: the job then works with its default. `declared` is the type, as
-        the program has it; `WrongType` if it has another. Without it values are plain numbers, texts, lists and dicts. What
-        is written is checked in either case. `ConfigError`: the program declares no such cell. `cells` is what the program
-        gives as `Job(cells=…)`, if anything.
+        `read()` returns None until somebody writes the cell; until then the job uses the cell's default. `declared` is
+        the type in the program; another type raises `WrongType`. Without it values are plain numbers, texts, lists and
+        dicts. Written values are checked in both cases. Raises `ConfigError` if the program does not declare the cell.
+        `cells` must match the program's `Job(cells=…)`, if given there.
         """
         from tidewheel._engine.stored_cells import stored_cells
 
@@ -240,7 +241,10 @@ class StoredJob:
 
     @contextlib.contextmanager
     def _reading(self, at: At) -> Iterator[StateReader]:
-        """Read a checkpoint that stays meanwhile. A fleet's is no checkpoint: its files stay for the grace of its runs."""
+        """Pin a checkpoint while it is read.
+
+        A fleet has no checkpoint to pin: the grace period of its runs protects its files.
+        """
         with held(self.store, self.checkpoints, at) as reader:
             divided = at is None and is_divided(reader.manifest)
             yield StateReader(self.store, newest(self.store, reader.manifest)) if divided else reader
@@ -257,7 +261,7 @@ def _codec(type: Any) -> StateCodec | None:
 
 
 def _check_parquet(path: str) -> None:
-    """Refuse a file whose name says that it is not Parquet: readers would believe the name."""
+    """Raise if the file name has an extension other than Parquet's, which would mislead readers."""
     from tidewheel._connectors.files.extensions import format_by_name
 
     format = format_by_name(os.path.basename(path))

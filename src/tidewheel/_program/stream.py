@@ -1,4 +1,4 @@
-"""Stream: messages without a key, and the steps that need none."""
+"""Stream: messages without a key, and the steps that do not need one."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from tidewheel._program.side_outputs import DecodedStream
 
 New = TypeVar("New")
-"""The values that a step makes."""
+"""The type of the values that a step emits."""
 NewKey = TypeVar("NewKey")
 
 
 class Stream(ColumnSteps[Value], TimeSteps[Value]):
-    """Messages without a key. Every step takes its name first and returns the stream behind it.
+    """Messages without a key. Every step takes its name first and returns the resulting stream.
 
-    A name has letters, digits, '_', '-' and '.', and is unique in its job: it is the identity of the step's state. The
-    steps with state are those of a `KeyedStream`: put `key_by` before them.
+    A name has letters, digits, '_', '-' and '.', and is unique in its job: it identifies the step's state. Stateful
+    steps are methods of `KeyedStream`: call `key_by` first.
     """
 
     def _at(self, port: Port) -> Stream[Any]:
@@ -62,13 +62,13 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
     def map(
         self, name: str, function: Callable[[Value], Any], *, returns: Any = None, retry: Errors = ()
     ) -> Stream[Any]:
-        """Replace each value by what the function returns for it.
+        """Replace each value by the function's result.
 
         - `function`: called with each value.
-        - `returns`: the type of the results; the function's annotation serves as well. Without either, sinks take the types of
-          columns from the values of each batch.
-        - `retry`: classes of errors of the function that are transient, besides connection errors and time-outs: the batch
-          runs again after a pause, and no record goes to the dead letters.
+        - `returns`: the type of the results, if the function is not annotated. If the type is unknown, sinks infer the
+          column types from the values of each batch.
+        - `retry`: exception classes that are transient, besides connection errors and time-outs: the batch runs again
+          after a pause, and no record goes to the dead letters.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -80,10 +80,10 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         return self._same(name, Map(checked_function(name, function, "value"), returns), retry)
 
     def filter(self, name: str, function: Callable[[Value], Any] | Expression, *, retry: Errors = ()) -> Stream[Value]:
-        """Keep the values for which the function returns something true, or for which an expression is true.
+        """Keep the values for which the function returns a true value, or for which an expression is true.
 
-        - `function`: called with each value; or an expression of `pyarrow.compute` over columns of the stream, for which no
-          Python runs, and which is not true where it is null.
+        - `function`: called with each value; or a `pyarrow.compute` expression over columns of the stream, which runs
+          without Python code. A null result counts as false.
         - `retry`: as in `map`.
 
         >>> import pyarrow.compute as pc
@@ -120,7 +120,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
     def filter_map(
         self, name: str, function: Callable[[Value], Any], *, returns: Any = None, retry: Errors = ()
     ) -> Stream[Any]:
-        """Replace each value by what the function returns for it, and leave it out where that is None.
+        """Replace each value by the function's result, and drop values whose result is None.
 
         - `function`: called with each value.
         - `returns`, `retry`: as in `map`.
@@ -152,9 +152,9 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
     def flat_map(
         self, name: str, function: Callable[[Value], Iterable[Any]], *, returns: Any = None, retry: Errors = ()
     ) -> Stream[Any]:
-        """Replace each value by the items of what the function returns for it, in their order.
+        """Replace each value by the items that the function returns, in order.
 
-        - `function`: called with each value; returns an iterable, or is a generator.
+        - `function`: called with each value; returns an iterable or is a generator.
         - `returns`: the type of one item, as in `map`.
         - `retry`: as in `map`.
 
@@ -168,9 +168,9 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         return self._same(name, FlatMap(checked_function(name, function, "value"), returns), retry)
 
     def inspect(self, name: str, function: Callable[[Value], Any], *, retry: Errors = ()) -> Stream[Value]:
-        """Call the function with each value as it passes; what it returns is ignored.
+        """Call the function with each value; its result is ignored.
 
-        - `function`: called in the tasks, and again if a batch runs again.
+        - `function`: called in the tasks, and again if a batch is repeated.
         - `retry`: as in `map`.
 
         >>> from tidewheel import Job, sinks, sources
@@ -204,11 +204,11 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         returns: Any = None,
         retry: Errors = (),
     ) -> Stream[Any]:
-        """Give the function whole Arrow record batches, and go on with those that it returns.
+        """Call the function with whole Arrow record batches, and continue with the batches that it returns.
 
-        - `function`: called with batches of any length, which it must not depend on. Where the stream has keys, it returns as
-          many rows as it got, in the same order.
-        - `returns`: the type of one record; rows, if it is not given.
+        - `function`: called with batches of any length; its result must not depend on the length. If the stream has
+          keys, it must return as many rows as it receives, in the same order.
+        - `returns`: the type of one record; `Row` by default.
         - `retry`: as in `map`.
 
         >>> import pyarrow.compute as pc
@@ -226,14 +226,15 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
     def decode(
         self, name: str, codec: PayloadCodec[New], *, column: str = "value", retry: Errors = ()
     ) -> DecodedStream[New]:
-        """Decode payloads; return the records. The messages that do not decode are in the stream `broken` of the result.
+        """Decode payloads and return the records. Messages that fail to decode are in the stream `broken` of the result.
 
-        A broken message keeps its columns, raw bytes included, and gets a column `error`. The stream `broken` needs a sink,
-        which gets the messages inside the same commit as the rest; they are counted as `name/dead`. Keys and timestamps stay.
+        A broken message keeps its columns, including the raw bytes, and gets a column `error`. The stream `broken`
+        needs a sink, which receives the messages in the same commit as the other records; they are counted as
+        `name/dead`. Keys and timestamps stay.
 
         - `codec`: one of `tidewheel.codecs`.
-        - `column`: the column that holds the payloads, bytes or text.
-        - `retry`: errors of the codec that are transient, as in `map`.
+        - `column`: the column that holds the payloads, as bytes or text.
+        - `retry`: exceptions of the codec that are transient, as in `map`.
 
         >>> from tidewheel import Job, codecs, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -252,9 +253,9 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         return kind(self.job, self._then(name, Decode(payload_codec(codec), column), retry))
 
     def union(self, name: str, *others: Stream[New]) -> Stream[Value | New]:
-        """Return one stream of all messages of this stream and the others. Between the streams no order is promised.
+        """Merge this stream and the others into one. The order of messages from different streams is undefined.
 
-        - `others`: streams of the same job, all with keys if this one has keys, else all without.
+        - `others`: streams of the same job; either all streams have keys or none has.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -274,12 +275,12 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
     def split(
         self, name: str, outputs: int, function: Callable[[Value], int | Iterable[int]]
     ) -> tuple[Stream[Value], ...]:
-        """Part the stream into several; return them.
+        """Divide the stream into several streams and return them.
 
-        A message that no output takes is dropped and counted, as `name/dropped` among the counts of the job.
+        A message that goes to no output is dropped and counted as `name/dropped` in the job's counts.
 
-        - `outputs`: how many streams to return, at least one.
-        - `function`: returns for each value the number of the output that takes it, from 0 on, or several numbers, or none.
+        - `outputs`: the number of streams to return, at least one.
+        - `function`: returns the index of the output for a value, from 0 on, or several indexes, or none.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -300,12 +301,12 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
     @overload
     def branch(self, name: str, **named: Callable[[Value], Any]) -> Branches[Stream[Value]]: ...
     def branch(self, name: str, *predicates: Callable[[Value], Any], **named: Callable[[Value], Any]) -> Any:
-        """Divide the stream by predicates; return a stream for each, as the attribute of that name.
+        """Divide the stream by predicates; return one stream per predicate, as an attribute of that name.
 
-        A message may be in several of the streams. A message that is in none is dropped and counted, as in `split`.
+        A message can be in several of the streams. A message that is in none is dropped and counted, as in `split`.
 
-        - `predicates`: functions of the value; a stream has the messages for which its predicate returns something true.
-          Predicates without names give a tuple of streams.
+        - `predicates`: functions of the value; each stream has the messages for which its predicate returns a true
+          value. Predicates without names give a tuple of streams.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -323,9 +324,9 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         return streams if predicates else Branches(name, dict(zip(named, streams, strict=True)))
 
     def clone(self, copies: int = 2) -> tuple[Self, ...]:
-        """Return the stream several times: whatever follows one of them gets every message. It is no step and has no name.
+        """Return the stream several times; each copy gets every message. This is not a step and has no name.
 
-        - `copies`: how many.
+        - `copies`: the number of copies.
 
         >>> from tidewheel import Job, sources
         >>> one, two = Job("twice").source("in", sources.iterable([1])).clone()
@@ -345,13 +346,15 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
     def key_by(
         self, name: str, key: str | Callable[[Value], Any], *, value: str | None = None
     ) -> KeyedStream[Any, Any]:
-        """Give each message a key. What follows handles messages of one key in one place, in the order of their source.
+        """Give each message a key. Later steps handle all messages of one key in one place, in source order.
 
-        - `key`: a column, or a function of the value. A key is a string, an integer of 64 bits, bytes, a boolean, a float, or
-          a tuple of these; all keys of one `key_by` are of one type.
-        - `value`: the one column that the rest of the program needs: it becomes the value, and no other column is carried.
+        - `key`: a column, or a function of the value. A key is a string, a 64-bit integer, bytes, a boolean, a float,
+          or a tuple of these; all keys of one `key_by` have the same type.
+        - `value`: the only column that the rest of the program needs: it becomes the value, and other columns are
+          dropped.
 
-        Rows of `aggregate` and of windows of aggregates get a column with the key that they had, under the name of its column.
+        Rows of `aggregate` and of windowed aggregates get a column with their previous key, named like the previous key
+        column.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -368,7 +371,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         return KeyedStream(self.job, self._then(name, KeyBy(key, value, self._key_of_aggregates())))
 
     def _key_of_aggregates(self) -> str | None:
-        """Return the name of the key's column if the stream has rows of aggregates, which have no such column."""
+        """Return the name of the key column if the stream has rows of aggregates, which do not contain that column."""
         nodes = self.job.graph.nodes
         node = nodes[self.port.node]
         while not isinstance(node.operator, ColumnAggregates):
@@ -378,11 +381,11 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         return node.key_name
 
     def sink(self, name: str, sink: Sink[Value], *, key: str | Literal[False] | None = None) -> Self:
-        """Write the stream to a sink. Return the stream itself: it may have several sinks, and other steps too.
+        """Write the stream to a sink. Return the stream itself, which can have several sinks and further steps.
 
-        - `sink`: one of `tidewheel.sinks`, or a `Sink` of your own.
-        - `key`: on a stream with keys, the name of the key's column; False leaves it out. None: it has the name of the column
-          that `key_by` took, or `key`, and is left out where the values have a column of that name.
+        - `sink`: one of `tidewheel.sinks`, or your own `Sink`.
+        - `key`: for a keyed stream, the name of the key column; False omits it. None uses the column name passed to
+          `key_by`, or `key`, and omits the column if the values already have a column of that name.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory

@@ -1,4 +1,4 @@
-"""TimeSteps: the steps that give messages timestamps and the job its clock."""
+"""TimeSteps: the steps that assign timestamps and advance the job's clock."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from tidewheel._program.stream import Stream
 
 IDLE_AFTER = datetime.timedelta(minutes=1)
-"""How long an input of the clock may be without data before it stops holding back the clock."""
+"""How long an input of the clock can be without data before it no longer holds back the clock."""
 MAX_AHEAD = datetime.timedelta(days=1)
-"""How far the timestamp of a message may be ahead of its batch's time before it is set aside."""
+"""How far a message's timestamp can be ahead of its batch's time before the message goes to the late stream."""
 
 
 class TimeSteps(Steps[Value]):
-    """The steps of a stream that give its messages timestamps, and the job its clock."""
+    """Steps of a stream that assign timestamps and advance the job's clock."""
 
     def event_time(
         self,
@@ -43,14 +43,14 @@ class TimeSteps(Steps[Value]):
     ) -> TimedStream[Value]:
         """Use the time at which messages happened; return the messages that are on time.
 
-        The messages that came too late are in the stream `late` of the result. This is `assign_timestamps` followed by
-        `limit_out_of_orderness`, the two steps `NAME.timestamps` and `NAME`.
+        Late messages are in the stream `late` of the result. This is `assign_timestamps` followed by
+        `limit_out_of_orderness`, as the two steps `NAME.timestamps` and `NAME`.
 
         - `time`: a column, or a function of the value that returns a `datetime` or an integer.
-        - `max_delay`: how far a message may be behind the latest one: a `timedelta`, or text such as "5 minutes".
-        - `unit`: what integer times count: "s", "ms", "us" or "ns", as in `assign_timestamps`.
+        - `max_delay`: how far a message can be behind the latest one: a `timedelta`, or text such as "5 minutes".
+        - `unit`: the unit of integer times: "s", "ms", "us" or "ns", as in `assign_timestamps`.
         - `idle_after`, `advance_after`, `partition`, `max_ahead`: as in `generate_epochs`.
-        - `name`: give one if the job has several such steps.
+        - `name`: required if the job has several such steps.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -79,16 +79,18 @@ class TimeSteps(Steps[Value]):
         unit: Unit | None = None,
         max_ahead: Duration | None = None,
     ) -> Stream[Value]:
-        """Give each message a timestamp: when it happened.
+        """Set the timestamp of each message: the time at which it happened.
 
-        - `time`: a column, or a function of the value. A time is a timestamp, a `datetime` in Python; one without a time zone is
-          taken as UTC. Or it is an integer, whose `unit` is named. A message whose time does not fit in 64 bits of
-          nanoseconds, as that of the year 9999 does not, is rejected.
-        - `unit`: what integers count since 1970 UTC: "s", "ms", "us" or "ns". The stream's times are then integers of
-          nanoseconds wherever they come out: `start` and `end` of windows, `message.time`, timers. Without it they are
-          timestamps, and an integer is taken as nanoseconds if that makes a plausible year, and else rejected, with a guess.
-        - `max_ahead`: a `timedelta`, or text such as "1 hour". A message whose timestamp is further ahead of the batch's time
-          is rejected. None: none is. `limit_out_of_orderness` sends such messages to the late stream.
+        - `time`: a column, or a function of the value. A time is a timestamp, in Python a `datetime`; without a time
+          zone it is taken as UTC. A time can also be an integer in `unit`. A message whose time does not fit in 64 bits
+          of nanoseconds, such as the year 9999, is rejected.
+        - `unit`: the unit of integer times since 1970 UTC: "s", "ms", "us" or "ns". The stream's times are then
+          integers in nanoseconds everywhere: `start` and `end` of windows, `message.time`, timers. Without `unit`,
+          times are timestamps; an integer is taken as nanoseconds if that gives a plausible year, and is otherwise
+          rejected with a suggested unit.
+        - `max_ahead`: a `timedelta`, or text such as "1 hour". A message whose timestamp is further ahead of the
+          batch's time is rejected. None rejects no message. `limit_out_of_orderness` sends such messages to the late
+          stream instead.
 
         >>> from datetime import datetime, timedelta
         >>> from tidewheel import Job, sinks, sources
@@ -116,23 +118,24 @@ class TimeSteps(Steps[Value]):
         partition: str | Callable[[Value], Any] | None = None,
         max_ahead: Duration | None = MAX_AHEAD,
     ) -> TimedStream[Value]:
-        """Advance the job's clock; return the messages that are on time. The others are in the stream `late` of the result.
+        """Advance the job's clock; return the messages that are on time. Late messages are in the stream `late` of the result.
 
-        The job has one clock: the least of its inputs' epochs. It never goes back, and goes out after the data of the next
-        batch. A message with a timestamp up to the clock is late.
+        The job has one clock: the minimum of its inputs' epochs. The clock never goes back, and moves after the data of
+        the next batch. A message whose timestamp is not after the clock is late.
 
-        - `function`: called with each message and the last epoch (None at first). It returns an epoch, a promise that no
-          message up to it comes any more, or None. Epochs are datetimes, or nanoseconds where `message.time` is.
-        - `idle_after`: a `timedelta`, or text such as "90 s". An input that was asked for data for so long, and had none, stops
-          holding back the clock. None: it always holds it back.
-        - `advance_after`: a `timedelta` or text. The epoch of an input with no data for so long goes on as the machine's clock
-          does, so that windows close on a stream that is silent for good. What comes after all is then late. None: it stands
-          still.
-        - `partition`: a column, or a function of the value, that tells several inputs in one stream apart, such as the
-          partitions of a topic. None: the stream is one input.
-        - `max_ahead`: a `timedelta` or text, a day if not given. A message whose timestamp is further ahead of the batch's time
-          goes to the late stream and is counted, as `name/ahead`: it says nothing about how far time has come. None: every
-          timestamp is believed.
+        - `function`: called with each message and the last epoch (None at first). It returns an epoch, which promises
+          that no message with an equal or earlier timestamp will follow, or None. Epochs are datetimes, or nanoseconds
+          where `message.time` is in nanoseconds.
+        - `idle_after`: a `timedelta`, or text such as "90 s". An input that was polled for this long and had no data no
+          longer holds back the clock. None means that it always does.
+        - `advance_after`: a `timedelta` or text. If an input has had no data for this long, its epoch advances with the
+          machine's clock, so that windows close even if the stream stays silent. Messages that arrive afterwards may be
+          late. None means that the epoch does not move.
+        - `partition`: a column, or a function of the value, that distinguishes several inputs in one stream, such as
+          the partitions of a topic. None treats the stream as one input.
+        - `max_ahead`: a `timedelta` or text; one day by default. A message whose timestamp is further ahead of the
+          batch's time goes to the late stream, is counted as `name/ahead`, and does not advance the clock. None accepts
+          every timestamp.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -164,9 +167,9 @@ class TimeSteps(Steps[Value]):
         partition: str | Callable[[Value], Any] | None = None,
         max_ahead: Duration | None = MAX_AHEAD,
     ) -> TimedStream[Value]:
-        """As `generate_epochs`, by how far a message may be behind the latest one and still be on time.
+        """Advance the job's clock to the latest timestamp minus `bound`; otherwise like `generate_epochs`.
 
-        - `bound`: that duration, from nothing on: a `timedelta`, or text such as "5 min".
+        - `bound`: how far a message can be behind the latest one, zero or more: a `timedelta`, or text such as "5 min".
         - `idle_after`, `advance_after`, `partition`, `max_ahead`: as in `generate_epochs`.
 
         >>> from tidewheel import Job, sinks, sources
@@ -197,10 +200,10 @@ class TimeSteps(Steps[Value]):
         return kind(self.job, self._then(name, operator))
 
     def inspect_frontier(self, name: str, function: Callable[[Any], Any]) -> Stream[Value]:
-        """Call the function with each epoch as it passes; messages pass unchanged.
+        """Call the function with each epoch; messages pass unchanged.
 
-        - `function`: called in every task, and again if a batch runs again. An epoch is a datetime, or nanoseconds since 1970
-          UTC where times are integers.
+        - `function`: called in every task, and again if a batch is repeated. An epoch is a datetime, or nanoseconds
+          since 1970 UTC where times are integers.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory

@@ -1,4 +1,4 @@
-"""WindowSteps: the messages of a key, folded by stretches of time."""
+"""WindowSteps: fold the messages of each key by windows of time."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from tidewheel._program.side_outputs import WindowedStream
 
 New = TypeVar("New")
-"""What a window's function returns."""
+"""The return type of a window's function."""
 S = TypeVar("S")
-"""What is folded."""
+"""The type of the folded value."""
 Upgrade = Callable[[Any, int], Any]
-"""Makes a folded value of today of one that an earlier version of the program stored."""
+"""Converts a folded value that an earlier version of the program stored into the current format."""
 
 
 class WindowSteps(JoinSteps[Key, Value]):
-    """The step of a stream with keys that folds by windows."""
+    """The step of a keyed stream that folds values by windows."""
 
     # fmt: off
     @overload
@@ -90,17 +90,17 @@ class WindowSteps(JoinSteps[Key, Value]):
     ) -> WindowedStream[Any, Any, Any]:
         """Fold the values of each key by windows of time. A window is emitted once, when the clock passes its end.
 
-        With aggregates, a row with `start`, `end` and the aggregates comes out; with a function, a `WindowResult`.
+        With aggregates, the result is a row with `start`, `end` and the aggregates; with a function, a `WindowResult`.
 
         - `windows`: `tumbling(length)`, `sliding(length, every)` or `session(gap)`.
-        - `add`: called with what was folded so far and a value; returns the two folded.
-        - `default`, `state`: how folding begins, as in `stateful_map`.
-        - `merge`: makes one folded value of two. Sessions need it, because two can grow into one.
-        - `allowed_lateness`: a `timedelta`, or text such as "90 s". Messages up to so much behind the end of a window are still
-          taken in, and the window is emitted again with `correction` set. Later ones are in the stream `late` of the
-          result.
-        - `version`, `upgrade`: as in `stateful_map`; the function gets what each open window has folded.
-        - `aggregates`: as in `aggregate`, in place of `add`.
+        - `add`: called with the folded value so far and a value; returns the new folded value.
+        - `default`, `state`: the initial folded value and its type, as in `stateful_map`.
+        - `merge`: combines two folded values into one. Required for sessions, because two sessions can become one.
+        - `allowed_lateness`: a `timedelta`, or text such as "90 s". Messages up to this much behind the end of a window
+          are still added, and the window is emitted again with `correction` set. Later messages are in the stream
+          `late` of the result.
+        - `version`, `upgrade`: as in `stateful_map`; the function is called with the folded value of each open window.
+        - `aggregates`: as in `aggregate`, instead of `add`.
 
         >>> from tidewheel import Job, sinks, sources, sum_, tumbling
         >>> from tidewheel.testing import run_in_memory
@@ -115,7 +115,7 @@ class WindowSteps(JoinSteps[Key, Value]):
         """
         from tidewheel._program.side_outputs import WindowedStream
 
-        # Aggregates may have any name, these two as well.
+        # An aggregate can have any name, including these two.
         if isinstance(version, Aggregate):
             aggregates, version = {**aggregates, "version": version}, 1
         if isinstance(upgrade, Aggregate):

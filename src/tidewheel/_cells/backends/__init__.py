@@ -1,1 +1,1 @@
-"""Where cells are kept: in memory, in a folder, in an object store, in etcd."""
+"""Storage of cells: in memory, in a folder, in an object store, in etcd."""

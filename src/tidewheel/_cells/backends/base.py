@@ -1,4 +1,4 @@
-"""What every backend does for cells: hold a record and its version per path, exchange it, and tell of changes.
+"""The interface of backends: store a record and its version per path, exchange it, and report changes.
 
 A path is `namespace/name`. Backends know nothing of values, types or tickets.
 """
@@ -12,9 +12,9 @@ from tidewheel._cells.deadline import Deadline
 
 
 class Held(NamedTuple):
-    """What stands at a path: a record and the version at which it was committed. Version 0: never written.
+    """A record and the version of its commit. Version 0: never written.
 
-    A version above 0 without a record: something else deleted what stood there.
+    A version above 0 without a record: another program deleted the record.
     """
 
     version: int
@@ -25,78 +25,78 @@ NOTHING = Held(0, None)
 
 
 class Swap(NamedTuple):
-    """Whether an exchange applied, and what stands after it."""
+    """Whether an exchange applied, and the record after it."""
 
     applied: bool
     held: Held
 
 
 class Listener(Protocol):
-    """Gets the changes. Calls come from any thread, in any order, perhaps twice: versions tell what is newer."""
+    """Receives changes. Calls come from any thread, in any order, possibly twice: compare versions."""
 
     def changed(self, path: str, held: Held) -> None:
-        """A path has a newer record."""
+        """Handle a newer record at a path."""
 
     def unreadable(self, path: str, error: Exception) -> None:
-        """What stands at this path cannot be read, for a reason that concerns this path alone."""
+        """Handle a record that cannot be read, for a reason that affects only this path."""
 
     def online(self) -> None:
-        """The backend answers, and everything followed is up to date."""
+        """Handle that the backend answers and all followed paths are up to date."""
 
     def offline(self, why: str) -> None:
-        """The backend does not answer; changes may be missed until `online`."""
+        """Handle that the backend does not answer; changes may be missed until `online`."""
 
 
 class Backend(ABC):
     """One connection to a backend. Safe to use from several threads.
 
-    Every call that takes a deadline raises `Offline` when the backend cannot be reached by then.
+    Every call with a deadline raises `Offline` if the backend cannot be reached in time.
     """
 
     url: str
-    """Where it is, fit to be shown: without a password."""
+    """The backend's URL without a password, for display."""
 
     limit: int
     """The largest record in bytes."""
 
     removes: ClassVar[bool] = False
-    """Whether `remove` can remove anything."""
+    """Whether `remove` is supported."""
 
     @abstractmethod
     def start(self, listener: Listener, deadline: Deadline) -> None:
-        """Connect, and begin to tell the listener of changes."""
+        """Connect, and start to report changes to the listener."""
 
     @abstractmethod
     def follow(self, path: str) -> None:
-        """Tell the listener of every change of this path from now on. A path that ends in "/" means all below it."""
+        """Report every change of this path to the listener from now on. A path that ends in "/" means all paths below it."""
 
     @abstractmethod
     def load(self, path: str, deadline: Deadline, known: int = 0) -> Held:
-        """Return what stands now: at least as new as any exchange that had returned before, on any machine.
+        """Return the current record: at least as new as any exchange that returned before this call, on any machine.
 
-        `known` is the version that the caller has seen. If what it saw was deleted, the answer has a higher version and
-        no record.
+        `known` is the newest version that the caller has seen. If that record was deleted, the answer has a higher
+        version and no record.
         """
 
     @abstractmethod
     def swap(self, path: str, base: Held, record: bytes, deadline: Deadline) -> Swap:
-        """Put the record there if what stands is still `base`.
+        """Write the record if the current one is still `base`.
 
-        `Offline.maybe` tells whether it may have been put although this call failed. Records are all
-        different.
+        `Offline.maybe` says whether the write may have happened although this call failed. All records are different.
         """
 
     def remove(self, path: str, version: int, deadline: Deadline) -> bool:
-        """Remove what stands at a path, if it is still of that version; False if it is not, and where it must stay.
+        """Delete the record at a path if it still has that version; return False if it has not, or if it must stay.
 
-        It must stay where versions would begin anew: whoever slept since could take an old one for today's.
+        A record must stay in backends whose versions would restart: a process that was suspended could mistake an old
+        version for the current one.
         """
         return False
 
     @abstractmethod
     def list(self, prefix: str, deadline: Deadline) -> dict[str, Held]:
-        """Return what stands at every path that starts with the prefix."""
+        """Return the records of all paths that start with the prefix."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop telling, and let go of threads and sockets."""
+        """Stop reporting changes, and release threads and sockets."""

@@ -1,6 +1,6 @@
 """Cells as chains of numbered records in a store: a version is a record's number, an exchange is an append.
 
-The commit chain of a job is the same code. Only the newest record is ever needed; older ones are trimmed.
+A job's commit chain uses the same code. Only the newest record is needed; older ones are trimmed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tidewheel.errors import AccessDenied, FencedError, StorageError
 
 _LIMIT = 64 * 2**20
 _TRIM_EVERY = 32
-"""A writer that sleeps while this many others write learns only that its own write may have happened."""
+"""If a writer is suspended while this many others write, it only learns that its own write may have happened."""
 
 
 class ChainedBackend(Backend):
-    """The part that is the same for every store; how changes are noticed is not."""
+    """The common part of chained backends; subclasses implement how changes are noticed."""
 
     limit = _LIMIT
 
@@ -37,7 +37,7 @@ class ChainedBackend(Backend):
 
     @abstractmethod
     def _check_reachable(self) -> None:
-        """Raise `Offline` if the store is known to be away; nothing was attempted yet."""
+        """Raise `Offline` if the store is known to be unreachable; nothing has been attempted yet."""
 
     def follow(self, path: str) -> None:
         with self._lock:
@@ -87,14 +87,14 @@ class ChainedBackend(Backend):
             return self._chains[path]
 
     def _trim(self, chain: Chain, below: int) -> None:
-        """Trim as housekeeping: a failure is no failure of the write, and the next trim does what was left."""
+        """Delete old records. A failure does not fail the write, and the next trim deletes what is left."""
         try:
             chain.trim(below)
         except StorageError:
             return
 
     def _numbers(self) -> dict[str, int]:
-        """List everything once: the newest number of each path."""
+        """List everything once and return the newest number of each path."""
         newest: dict[str, int] = {}
         for entry in self._store.list():
             folder, _, name = entry.path.rpartition("/")
@@ -109,9 +109,9 @@ class ChainedBackend(Backend):
             )
 
     def _reload(self, path: str) -> None:
-        """Read the newest record of a path and tell of it; raise a `CellError` if the store is away.
+        """Read the newest record of a path and report it; raise a `CellError` if the store is unreachable.
 
-        Whatever else goes wrong concerns this path alone: its readers are told, and the others are not kept waiting.
+        Any other error affects only this path: it is reported to the path's readers and does not block other paths.
         """
         assert self._listener is not None
         try:
@@ -126,7 +126,7 @@ class ChainedBackend(Backend):
 
 
 def folder_of(path: str) -> str:
-    """Return the folder of a path's chain: one level per namespace and one per name, whatever characters they have."""
+    """Return the folder of a path's chain: one level for the namespace and one for the name, with all characters escaped."""
     namespace, _, name = path.partition("/")
     return f"{_quoted(namespace)}/{_quoted(name)}"
 
@@ -143,5 +143,5 @@ def _quoted(part: str) -> str:
 
 
 def explained(error: StorageError, maybe: bool) -> CellError:
-    """Return a store's error as a cell's."""
+    """Convert a store's error into a cell error."""
     return AccessRefused(str(error)) if isinstance(error, AccessDenied) else Offline(str(error), maybe)

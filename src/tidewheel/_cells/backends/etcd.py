@@ -1,7 +1,7 @@
-"""Cells in etcd: for several machines, agreed on by Raft.
+"""Cells in etcd: for several machines, with consensus by Raft.
 
-A cell is a key; its version is the key's modification revision, which grows even if somebody deletes the key. All
-cells of a connection share one watch (`etcd_watch`). Consensus is etcd's.
+A cell is a key; its version is the key's modification revision, which grows even if somebody deletes the key. All cells
+of a connection share one watch (`etcd_watch`). etcd provides the consensus.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PAUSE_S = 0.05
 
 
 class EtcdBackend(Backend):
-    """Keys below the URL's prefix."""
+    """A backend that stores cells as keys below the URL's prefix."""
 
     limit = _LIMIT
     removes = True
@@ -46,7 +46,7 @@ class EtcdBackend(Backend):
         self._started = threading.Event()
         self._stop = threading.Event()
         self._present: set[str] = set()
-        """The paths at which a record was seen, so that a new watch can report those that were deleted meanwhile."""
+        """The paths that had a record, so that a new watch can report records that were deleted in the meantime."""
         self._watch = EtcdWatch(self._client, self._everything(), self, f"cells {self.url}")
 
     def start(self, listener: Listener, deadline: Deadline) -> None:
@@ -57,7 +57,7 @@ class EtcdBackend(Backend):
             raise Offline(f"{self.url} answers, but does not report changes")
 
     def follow(self, path: str) -> None:
-        """Everything below the prefix is watched."""
+        """Do nothing: everything below the prefix is watched."""
 
     def load(self, path: str, deadline: Deadline, known: int = 0) -> Held:
         answer = self._request("/v3/kv/range", {"key": self._key(path)}, deadline)
@@ -65,14 +65,14 @@ class EtcdBackend(Backend):
 
     def swap(self, path: str, base: Held, record: bytes, deadline: Deadline) -> Swap:
         key = self._key(path)
-        # The modification revision of a key that is not there, or not there any more, is 0.
+        # A missing or deleted key has the modification revision 0.
         expected = 0 if base.record is None else base.version
         body = {
             "compare": [{"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": expected}],
             "success": [{"request_put": {"key": key, "value": to_base64(record)}}],
             "failure": [{"request_range": {"key": key}}],
         }
-        # Sent again after an attempt that may have been carried out, it cannot apply twice: the version differs then.
+        # A retry after an attempt without an answer cannot apply twice, because the version then differs.
         attempts = _Attempts()
         answer = self._request("/v3/kv/txn", body, deadline, attempts)
         if answer.get("succeeded"):
@@ -102,10 +102,10 @@ class EtcdBackend(Backend):
         self._watch.close()
         self._client.close()
 
-    # What the watch delivers.
+    # Callbacks of the watch.
 
     def everything(self, items: Sequence[dict[str, Any]], revision: int) -> None:
-        """Report all that stands, and what was deleted since it was seen. Called by the watch."""
+        """Report all current records and all deletions. Called by the watch."""
         found = dict(self._read(items))
         gone = dict.fromkeys(self._present - found.keys(), Held(revision, None))
         for path, held in (found | gone).items():
@@ -117,7 +117,7 @@ class EtcdBackend(Backend):
             self._tell(path, Held(held.version, None) if deleted else held)
 
     def following(self) -> None:
-        """Report that all changes are seen. Called by the watch."""
+        """Report that all changes will be seen. Called by the watch."""
         assert self._listener is not None
         self._started.set()
         self._listener.online()
@@ -128,7 +128,7 @@ class EtcdBackend(Backend):
         self._listener.offline(str(error) or type(error).__name__)
 
     def _settled(self, path: str, base: int, record: bytes, held: Held, deadline: Deadline) -> Swap:
-        """Find out whether an earlier attempt had applied, by going back through the key's own history."""
+        """Find out from the key's history whether an earlier attempt had applied."""
         newest, version = held, held.version
         while version > base:
             if held.record == record:
@@ -148,7 +148,7 @@ class EtcdBackend(Backend):
     def _request(
         self, path: str, body: dict[str, Any], deadline: Deadline, attempts: _Attempts | None = None
     ) -> dict[str, Any]:
-        """Ask one member after another until one answers or the time is up."""
+        """Send the request to one member after another until one answers or the deadline passes."""
         attempts = attempts or _Attempts()
         endpoints = self._address.endpoints
         while True:
@@ -175,7 +175,7 @@ class EtcdBackend(Backend):
             time.sleep(min(_PAUSE_S, deadline.left()))
 
     def _attempt_s(self, deadline: Deadline) -> float:
-        """Return how long one member may take: no longer than leaves time to ask the others."""
+        """Return the time limit for one member, which leaves time to ask the others."""
         return max(_LEAST_ATTEMPT_S, min(_ATTEMPT_S, deadline.left() / len(self._address.endpoints)))
 
     def _tell(self, path: str, held: Held) -> None:
@@ -187,7 +187,7 @@ class EtcdBackend(Backend):
         return held
 
     def _read(self, items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Held]]:
-        """Give path and record of each key. A key that is not UTF-8 is another program's, and no cell's."""
+        """Yield path and record of each key. A key that is not UTF-8 belongs to another program and is skipped."""
         for item in items:
             with contextlib.suppress(UnicodeDecodeError):
                 yield from_base64(item["key"]).decode()[len(self._root()) :], _of(item)
@@ -199,7 +199,7 @@ class EtcdBackend(Backend):
         return to_base64((self._root() + path).encode())
 
     def _everything(self, prefix: str = "") -> dict[str, Any]:
-        """Return the range of all keys below a prefix: up to the first key that cannot start with it."""
+        """Return the range of all keys that start with a prefix."""
         first = (self._root() + prefix).encode()
         return {
             "key": to_base64(first or b"\0"),
@@ -208,7 +208,7 @@ class EtcdBackend(Backend):
 
 
 class _Attempts:
-    """What is known of attempts that got no answer."""
+    """The state of attempts that got no answer."""
 
     def __init__(self) -> None:
         self.uncertain = False
@@ -225,7 +225,7 @@ def _held(answer: dict[str, Any]) -> Held:
 
 
 def _or_deleted(held: Held, known: int, answer: dict[str, Any]) -> Held:
-    """Return what stands; nothing, where a version is known, was deleted, at the latest by the answer's revision."""
+    """Return the record. If it is missing but a version is known, it was deleted, at the latest at the answer's revision."""
     return held if held.version or not known else Held(int(answer["header"]["revision"]), None)
 
 

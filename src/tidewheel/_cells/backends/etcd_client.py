@@ -1,7 +1,7 @@
-"""A small client of etcd's HTTP gateway (on by default since etcd 3.4), on the standard library alone.
+"""A small client of etcd's HTTP gateway (enabled by default since etcd 3.4), using only the standard library.
 
-It knows what the usual packages lack: several endpoints, passwords, and whether a failed request may have been carried
-out. One request is one attempt at one endpoint; retrying is for the caller, who knows what may be repeated.
+Unlike the usual packages, it supports several endpoints and passwords, and reports whether a failed request may have
+been executed. One request is one attempt at one endpoint; the caller, who knows what can be repeated, does the retries.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tidewheel._core.urls import Url
 
 _PERMISSION_DENIED = 7
 _NOT_CARRIED_OUT = {3, 8, 9, 11, 16}
-"""gRPC codes by which a request was refused for what it is: invalid, too large, failed precondition, compacted, token."""
+"""gRPC codes of rejected requests: invalid, too large, failed precondition, compacted, token."""
 _CONNECT_S = 1.0
 _PORT = 2379
 
 
 class NoAnswer(Exception):
-    """An endpoint gave no answer, or one that tells only that the cluster is not well. `sent`: it may have acted."""
+    """An endpoint gave no answer, or only reported that the cluster is unhealthy. `sent`: the request may have been executed."""
 
     def __init__(self, text: str, sent: bool) -> None:
         super().__init__(text)
@@ -39,7 +39,7 @@ class NoAnswer(Exception):
 
 
 class Refusal(Exception):
-    """The cluster understood the request and did not carry it out."""
+    """The cluster understood the request and rejected it."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -47,7 +47,7 @@ class Refusal(Exception):
 
     @property
     def too_large(self) -> bool:
-        """Whether the request was over the server's limit."""
+        """Whether the request exceeded the server's limit."""
         return "too large" in str(self) or "larger than max" in str(self)
 
 
@@ -59,10 +59,10 @@ class Endpoint(NamedTuple):
 
 
 class Address(NamedTuple):
-    """What a URL says: `etcd://[user[:password]@]host:port,host:port/prefix[?ca=..&cert=..&key=..]`.
+    """The parts of a URL: `etcd://[user[:password]@]host:port,host:port/prefix[?ca=..&cert=..&key=..]`.
 
-    `etcds:` is TLS with the system's authorities. What the URL leaves out is taken from the variables that `etcdctl`
-    reads: ETCDCTL_USER, ETCDCTL_PASSWORD, ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY.
+    `etcds:` is TLS with the system's authorities. Defaults come from the environment variables of `etcdctl`:
+    ETCDCTL_USER, ETCDCTL_PASSWORD, ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -74,7 +74,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, url: str | Url) -> Address:
-        """Read a URL, or say what is wrong with it."""
+        """Parse a URL; raise if it is invalid."""
         server = Url(url).server(
             ("etcd", "etcds"), "the members of an etcd, as in etcd://host:2379,host:2379/prefix", tls.SETTINGS
         )
@@ -108,18 +108,19 @@ class EtcdClient:
         self._closed = False
 
     def call(self, endpoint: Endpoint, path: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """Send one request and return its answer; `NoAnswer`, `Refusal` or `AccessRefused` if there is none."""
+        """Send one request and return its answer; raise `NoAnswer`, `Refusal` or `AccessRefused` if there is none."""
         try:
             return self._authorized(endpoint, path, body, timeout)
         except Refusal as refusal:
             if not (self.address.user and _stale_token(refusal)):
                 raise
-        # Refused for its token, the request was not carried out: a new token makes it the first attempt again.
+        # A request that was rejected for its token was not executed, so a retry with a new token counts as the first
+        # attempt.
         self._token = ""
         return self._authorized(endpoint, path, body, timeout)
 
     def stream(self, endpoint: Endpoint, path: str, body: dict[str, Any]) -> Stream:
-        """Begin a request whose answers go on coming."""
+        """Start a request with a stream of answers."""
         self._log_in(endpoint, _CONNECT_S)
         connection = self._connect(endpoint, _CONNECT_S)
         try:
@@ -172,7 +173,7 @@ class EtcdClient:
         except BaseException as error:
             connection.close()
             if isinstance(error, NoAnswer):
-                # What made this connection fail or fall silent has probably done so to the idle ones, of all members.
+                # The cause of this failure or silence has probably also broken the idle connections of all members.
                 self._close_idle()
             raise
         self._give_back(endpoint, connection)
@@ -200,7 +201,7 @@ class EtcdClient:
             raise NoAnswer(str(error), sent=True) from error
 
     def _failure(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> Exception:
-        """Tell apart what certainly did not happen from what may have."""
+        """Return an error that says whether the request was certainly not executed."""
         body = self._read(response)
         try:
             answer = json.loads(body)
@@ -217,7 +218,7 @@ class EtcdClient:
         return NoAnswer(f"{connection.host}:{connection.port} says: {text}", sent=True)
 
     def _take(self, endpoint: Endpoint, timeout: float) -> http.client.HTTPConnection:
-        """Return a connection: an idle one, unless the server has ended it meanwhile, so that what is sent may count."""
+        """Return a connection. Reuse an idle one only if the server has not closed it."""
         while True:
             with self._lock:
                 idle = self._idle[endpoint]
@@ -260,7 +261,7 @@ class EtcdClient:
 
 
 class Stream:
-    """Answers that go on coming, one JSON object a line."""
+    """A stream of answers, one JSON object per line."""
 
     def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
         self._connection = connection
@@ -282,18 +283,18 @@ class Stream:
                 yield answer["result"]
 
     def interrupt(self) -> None:
-        """End the stream from another thread, which a plain close would leave waiting."""
+        """End the stream from another thread; a plain close would leave the reader waiting."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         self._response.close()
         self._connection.close()
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Have the system send a packet while nothing else is sent: a NAT keeps the connection, and a dead one is noticed."""
+    """Enable TCP keep-alive, so that a NAT keeps an idle connection and a dead one is noticed."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, option):
@@ -305,10 +306,10 @@ def _stale_token(refusal: Refusal) -> bool:
 
 
 def to_base64(data: bytes) -> str:
-    """Return bytes as etcd's HTTP gateway takes them."""
+    """Encode bytes for etcd's HTTP gateway."""
     return base64.b64encode(data).decode()
 
 
 def from_base64(text: str) -> bytes:
-    """Return the bytes that etcd's HTTP gateway gives."""
+    """Decode bytes from etcd's HTTP gateway."""
     return base64.b64decode(text)

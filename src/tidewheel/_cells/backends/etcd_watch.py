@@ -1,9 +1,9 @@
-"""Follow all keys of a range in etcd, across members, outages and connections that fall silent.
+"""Follow all keys of a range in etcd, across members, outages and silent connections.
 
-A watch is a stream of changes at one member. A stream can stop without an error: its member lost the others, or a NAT or
-load balancer forgot the connection. So a heartbeat asks the same member over another connection, and compares what the
-member holds with what the stream has delivered. A stream that fails either check is interrupted, and a new watch begins
-with all that stands, at the next member: it misses nothing.
+A watch is a stream of changes from one member. A stream can stop without an error: the member lost contact with the
+others, or a NAT or load balancer dropped the connection. Therefore a heartbeat queries the same member over another
+connection, and compares the member's data with what the stream has delivered. A stream that fails either check is
+interrupted, and a new watch starts at the next member with all current records, so that no change is missed.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ _PAUSE_S = 0.05
 
 
 class Receiver(Protocol):
-    """Gets what a watch delivers, from the watch's thread."""
+    """Receives the results of a watch, in the watch's thread."""
 
     def everything(self, items: Sequence[dict[str, Any]], revision: int) -> None:
-        """All keys of the range, as of a revision."""
+        """Handle all keys of the range, as of a revision."""
 
     def event(self, item: dict[str, Any], deleted: bool) -> None:
-        """One key was put or deleted."""
+        """Handle one key that was put or deleted."""
 
     def following(self) -> None:
-        """The watch is established: every later change will be delivered."""
+        """Handle that the watch is established: every later change will be delivered."""
 
     def interrupted(self, error: BaseException) -> None:
-        """Changes may be missed until `following` is called again."""
+        """Handle an interruption: changes may be missed until `following` is called again."""
 
 
 class Delivered(NamedTuple):
-    """What a stream has delivered: the newest revision of a change, and how many keys that leaves."""
+    """The progress of a stream: the newest revision of a delivered change, and the resulting number of keys."""
 
     revision: int
     keys: int
 
 
 class Probe(NamedTuple):
-    """What a member held at a heartbeat, and what its stream had delivered by then."""
+    """The data of a member at a heartbeat, and what its stream had delivered by then."""
 
     newest: int
     """The newest revision at which one of the keys was put."""
@@ -54,10 +54,10 @@ class Probe(NamedTuple):
 
 
 def is_silent(delivered: Delivered, before: Probe) -> bool:
-    """Tell whether a stream still lacks a change that its member held at the heartbeat before.
+    """Return whether a stream still lacks a change that its member had at the previous heartbeat.
 
-    A put shows in the newest revision. A deletion shows in the number of keys, which counts only if nothing was delivered
-    since: a change that is on its way changes both.
+    A put changes the newest revision. A deletion changes the number of keys, which is compared only if nothing was
+    delivered since: a change in transit changes both.
     """
     return delivered.revision < before.newest or (delivered == before.delivered and delivered.keys != before.keys)
 
@@ -67,14 +67,14 @@ class EtcdWatch:
 
     def __init__(self, client: EtcdClient, keys: dict[str, Any], receiver: Receiver, name: str) -> None:
         self.endpoint: Endpoint | None = None
-        """The member that is watched, or was last."""
+        """The current or latest watched member."""
         self._client, self._keys, self._receiver = client, keys, receiver
         self._present: set[str] = set()
         self._delivered = Delivered(0, 0)
         self._stream: Stream | None = None
         self._turn = 0
         self._lock = threading.Lock()
-        """Held while a stream is published or taken away, so that `close` cannot miss one that is being opened."""
+        """Held while a stream is set or removed, so that `close` cannot miss a stream that is being opened."""
         self._stop = threading.Event()
         self._threads = [
             BackgroundThread(self._follow, f"{name} watch", self._failed),
@@ -82,19 +82,19 @@ class EtcdWatch:
         ]
 
     def start(self, turn: int) -> None:
-        """Begin at the member with this number."""
+        """Start at the member with this index."""
         self._turn = turn
         for thread in self._threads:
             thread.start()
 
     def interrupt(self) -> None:
-        """End the stream that stands, so that a new watch begins."""
+        """End the current stream, so that a new watch starts."""
         with self._lock:
             if self._stream is not None:
                 self._stream.interrupt()
 
     def close(self) -> None:
-        """Stop following, and wait for the threads; each of their requests has a time limit."""
+        """Stop following and wait for the threads; each of their requests has a time limit."""
         with self._lock:
             self._stop.set()
         self.interrupt()
@@ -151,7 +151,7 @@ class EtcdWatch:
             self._delivered = Delivered(int(item["mod_revision"]), len(self._present))
 
     def _beat(self) -> None:
-        """Interrupt a stream whose member does not answer, or has changes that the stream does not deliver."""
+        """Interrupt a stream whose member does not answer or has changes that the stream did not deliver."""
         watched: Stream | None = None
         last: Delivered | None = None
         before: Probe | None = None
@@ -160,14 +160,14 @@ class EtcdWatch:
             if stream is None or endpoint is None:
                 continue
             if stream is not watched or delivered != last:
-                # A stream that has delivered something since the last heartbeat is alive: that saves a request.
+                # A stream that delivered something since the last heartbeat works: no request is needed.
                 watched, last, before = stream, delivered, None
                 continue
             try:
                 if before is not None and is_silent(delivered, before):
                     raise NoAnswer("the stream of changes is silent", sent=False)
                 before = self._probe(endpoint, delivered)
-            except Exception:  # Whatever it is, a new watch misses nothing.
+            except Exception:  # After any error, a new watch misses nothing.
                 stream.interrupt()
 
     def _probe(self, endpoint: Endpoint, delivered: Delivered) -> Probe:

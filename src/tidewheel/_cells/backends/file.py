@@ -1,7 +1,7 @@
 """Cells in a folder: for several processes on one machine. Crash-safe, without a server.
 
-Changes are noticed through the system's own notices (inotify), so a quiet cell costs nothing. Network file
-systems do not pass such notices on between machines: use an object store or etcd there.
+Changes are noticed by inotify, so a quiet cell costs nothing. Network file systems do not report changes of other
+machines: use an object store or etcd there.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tidewheel._storage.file import FileStore, make_folder
 from tidewheel.errors import StorageError
 
 _LOOK_S = 0.25
-"""How often to look whether the folder is still the one that was opened: a disk may be taken away."""
+"""How often to check that the folder is still the one that was opened: a disk may be unmounted."""
 
 
 class FileBackend(ChainedBackend):
-    """One folder for each cell, below one for each namespace."""
+    """One folder per cell, below one per namespace."""
 
     def __init__(self, store: FileStore) -> None:
         super().__init__(store)
@@ -67,8 +67,7 @@ class FileBackend(ChainedBackend):
             self._watch.close()
 
     def _check_reachable(self) -> None:
-        # Without this, the first write to a folder whose disk is away would make a new, empty one in its
-        # place.
+        # Otherwise the first write after the disk was unmounted would create a new, empty folder in its place.
         if self._identify() != self._identity:
             raise Offline(f"the folder {self._root} is not the one that was opened: it was moved, or its disk is away")
 
@@ -80,7 +79,7 @@ class FileBackend(ChainedBackend):
         return stat.st_dev, stat.st_ino
 
     def _attach(self) -> None:
-        """Watch the folders of all that is followed, as far as they exist; the folder above tells when they do."""
+        """Watch the existing folders of all followed paths; the parent folder reports when others appear."""
         assert self._watch is not None
         with self._lock:
             followed = tuple(self._followed)
@@ -104,7 +103,7 @@ class FileBackend(ChainedBackend):
         return folder in self._attached
 
     def _run(self) -> None:
-        """Pass changes on until closed. After a failure, begin with a look at everything."""
+        """Report changes until closed. After a failure, check everything first."""
         assert self._watch is not None
         assert self._listener is not None
         while not self._closed:
@@ -126,7 +125,7 @@ class FileBackend(ChainedBackend):
                     self._listener.online()
 
     def _failed(self, error: BaseException) -> OnError:
-        """Tell the readers that changes may be missed; the thread goes on."""
+        """Report that changes may be missed; the thread continues."""
         assert self._listener is not None
         if self._online:
             self._online = False
@@ -134,12 +133,12 @@ class FileBackend(ChainedBackend):
         return "end" if self._closed else "go on"
 
     def _pass_on(self, changed: set[str] | None) -> None:
-        """Tell of what is new in these folders; None: of everything followed."""
+        """Report new records in these folders; None: in all followed folders."""
         if changed is not None and not changed:
             return
         self._attach()
         with self._attaching:
-            # A cell's folder that is watched only now may have got records before: look there too.
+            # A folder that is watched only now may have received records earlier: check it too.
             fresh, self._fresh = self._fresh, set()
             folders = set(self._attached)
         if changed is not None:

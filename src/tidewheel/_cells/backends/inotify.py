@@ -1,8 +1,7 @@
-"""Linux's own notice of changes in folders, through `ctypes`.
+"""Notification of changes in folders by Linux's inotify, through `ctypes`.
 
-Three calls and one fixed struct are all that is needed; a library would bring threads and queues of its
-own, and some hold events back to pair them up. Where there is no inotify (to be had), `open_watch` gives a watch that
-looks every 50 ms.
+Only three calls and one fixed struct are needed; a library would add threads and queues, and some delay events to pair
+them. Where inotify is not available, `open_watch` returns a watch that polls every 50 ms.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ class Watch(Protocol):
     """Notices files that appear in folders."""
 
     def add(self, folder: str) -> bool:
-        """Watch a folder; False if it is not there, or if the watch was closed."""
+        """Watch a folder; return False if it does not exist or the watch was closed."""
 
     def wait(self, timeout: float) -> set[str] | None:
-        """Return the folders in which something appeared, None if only looking everywhere can tell."""
+        """Return the folders in which files appeared; None if all folders must be checked."""
 
     def clear(self) -> None:
         """Forget all folders."""
@@ -41,16 +40,16 @@ class Watch(Protocol):
         """End a wait at once. Does nothing after `close`."""
 
     def close(self) -> None:
-        """Let go of what the system holds for it. Nobody may be in `wait` then, nor call it later."""
+        """Release the system resources. No thread may be in `wait` then, nor call it later."""
 
 
 def open_watch() -> Watch:
-    """Return the best watch that this system has to give."""
+    """Return the best watch that this system supports."""
     if sys.platform == "linux":
         try:
             return _Inotify()
         except OSError:
-            return _Polling()  # All of this user's inotify instances are taken.
+            return _Polling()  # All inotify instances of this user are in use.
     return _Polling()
 
 
@@ -62,7 +61,7 @@ class _Inotify:
             raise OSError(ctypes.get_errno(), "no inotify instance")
         self._woken, self._waker = os.pipe()
         self._folders: dict[int, str] = {}
-        # The numbers of closed descriptors are given out again: using one would reach into another's file.
+        # The system reuses the numbers of closed descriptors: using one could access another file.
         self._lock = threading.Lock()
         self._closed = False
         self._poll = select.poll()

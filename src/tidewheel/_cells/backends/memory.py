@@ -14,7 +14,7 @@ _LIMIT = 64 * 2**20
 
 
 class _Broker:
-    """What all connections to one name share."""
+    """The data that all connections to one name share."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -27,7 +27,7 @@ _named: dict[str, _Broker] = {}
 
 
 class MemoryBackend(Backend):
-    """`memory:name` is shared by all who open it in this process; `memory:` is the opener's alone."""
+    """`memory:name` is shared by all connections in this process; `memory:` is private to its connection."""
 
     limit = _LIMIT
     removes = True
@@ -44,7 +44,7 @@ class MemoryBackend(Backend):
         listener.online()
 
     def follow(self, path: str) -> None:
-        """Everybody is told of everything."""
+        """Do nothing: every connection gets every change."""
 
     def load(self, path: str, deadline: Deadline, known: int = 0) -> Held:
         with self._up():
@@ -66,7 +66,7 @@ class MemoryBackend(Backend):
             held = self._broker.held.get(path, NOTHING)
             if held.version != version or held.record is None:
                 return False
-            # The version stays behind, as an etcd's revision does.
+            # Keep the version, like etcd's revision.
             gone = self._broker.held[path] = Held(version + 1, None)
             listeners = tuple(self._broker.listeners)
         for listener in listeners:
@@ -93,7 +93,7 @@ class MemoryBackend(Backend):
 
 @contextlib.contextmanager
 def outage(url: str) -> Iterator[None]:
-    """Take `memory:name` away for a while, so that a program's handling of `Offline` can be tested."""
+    """Make `memory:name` unreachable during the block, to test how a program handles `Offline`."""
     broker = _named.setdefault(url.removeprefix("memory:"), _Broker())
     with broker.lock:
         broker.up = False

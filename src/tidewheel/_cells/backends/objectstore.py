@@ -1,7 +1,7 @@
-"""Cells in an object store with conditional puts: for several machines, without a server of one's own.
+"""Cells in an object store with conditional puts: for several machines, without a server.
 
-Object stores tell nobody of changes, so one listing every `poll_s` seconds (default 1; in the URL, as
-`?poll_s=0.2`) finds what is new for all cells of the connection together.
+Object stores do not report changes, so one listing every `poll_s` seconds (default 1; set in the URL, as `?poll_s=0.2`)
+finds the changes of all cells of the connection.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ObjectStoreBackend(ChainedBackend):
         self._thread.join()
 
     def _check_reachable(self) -> None:
-        """Ask, if the last poll failed: a write that is not even tried has certainly not happened."""
+        """Check the store if the last poll failed: a write that was not attempted has certainly not happened."""
         if self._away is not None:
             try:
                 self._store.list("away")
@@ -75,7 +75,7 @@ class ObjectStoreBackend(ChainedBackend):
                     self._listener.online()
 
     def _failed(self, error: BaseException) -> OnError:
-        """Tell the readers that changes may be missed; the thread goes on."""
+        """Report that changes may be missed; the thread continues."""
         assert self._listener is not None
         if self._away is None:
             self._away = str(error) or type(error).__name__

@@ -1,1 +1,1 @@
-"""What people do with checkpoints: list, compare, verify, export, restore, fork, keep as savepoints."""
+"""Tools for checkpoints: list, compare, verify, export, restore, fork, keep as savepoints."""

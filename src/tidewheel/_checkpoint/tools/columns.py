@@ -14,7 +14,7 @@ from tidewheel.errors import StateError
 KEY = "key"
 _MAX_FIELDS = 200
 _NO_COLUMN = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
-"""What Arrow raises for values that have no column type in common."""
+"""The errors of Arrow for values without a common column type."""
 _SCALARS = (pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.binary())
 
 Chunk = tuple[list[Any], list[Any]]
@@ -22,14 +22,14 @@ Chunk = tuple[list[Any], list[Any]]
 
 
 class Columns:
-    """How the keys and values of one operator become columns.
+    """The mapping of one operator's keys and values to columns.
 
-    A declared type fixes the columns. Without one, all values decide: a value with fields gets a column for each field, any
-    other value is the column `value`. Values without a column type become JSON text.
+    A declared type determines the columns. Otherwise they are inferred from all values: values with fields get one
+    column per field, other values the column `value`. Values without a column type become JSON text.
     """
 
     def __init__(self, declared: Any, names: Sequence[str], chunks: Iterable[Chunk]) -> None:
-        """Take the declared type, the names of a packed value's numbers, and all keys and values."""
+        """Use the declared type, the names of a packed value's numbers, and all keys and values."""
         self.shape: Shape = shape_of(declared)
         self.names = tuple(names)
         self.json: set[str] = set()
@@ -47,11 +47,11 @@ class Columns:
             types = values.fields if values.has_fields else {VALUE: values.whole}
             fields += [self._field(name, kind) for name, kind in types.items()]
         self.is_exact = key_type.is_exact and values.is_exact and declared_schema is None
-        """Whether keys and values are certain to be read back as they are."""
+        """Whether keys and values are certain to be read back unchanged."""
         self.schema = pa.schema([fields[0], *(_renamed(field) for field in fields[1:])])
 
     def batch(self, keys: list[Any] | pa.Array, values: list[Any]) -> pa.RecordBatch:
-        """Return keys, which may be a column already, and values as one record batch of the schema."""
+        """Return keys, which may already be a column, and values as one record batch of the schema."""
         try:
             kind = self.schema.field(0).type
             if not isinstance(keys, list) and keys.type != kind:
@@ -73,7 +73,7 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _values(self, values: list[Any]) -> list[Any]:
-        """Give the numbers of a packed value their names."""
+        """Name the numbers of a packed value."""
         if self.names and values and isinstance(values[0], list):
             return [dict(zip(self.names, value, strict=True)) for value in values]
         return values
@@ -91,13 +91,13 @@ class Columns:
 
 
 class _Type:
-    """The column type that all values of a column have in common."""
+    """The common column type of all values of a column."""
 
     def __init__(self) -> None:
         self.kind: pa.DataType | None = pa.null()
-        """None: there is none."""
+        """None: the values have no common type."""
         self.is_exact = True
-        """Whether all values are scalars of one type, which Arrow gives back as they were."""
+        """Whether all values are scalars of one type, which Arrow returns unchanged."""
 
     def add(self, values: list[Any]) -> None:
         if self.kind is None or not values:
@@ -110,7 +110,7 @@ class _Type:
             return
         if pa.types.is_null(found):
             return
-        # Arrow makes floats of integers that stand among floats.
+        # Arrow converts integers among floats to floats.
         kinds = set(map(type, values)) - {type(None)}
         self.is_exact = self.is_exact and both in _SCALARS and both in (found, pa.null()) and len(kinds) < 2
         self.is_exact = self.is_exact and self.kind in (both, pa.null())
@@ -118,7 +118,7 @@ class _Type:
 
 
 class _ValueTypes:
-    """The column types of values: by field while all values have fields, else as a whole."""
+    """The column types of values: by field while all values have fields, otherwise as a whole."""
 
     def __init__(self) -> None:
         self.fields: dict[str, _Type] = {}
@@ -134,7 +134,7 @@ class _ValueTypes:
     def is_exact(self) -> bool:
         if not self.has_fields:
             return self.whole.is_exact and self.whole.kind is not None and not self.fields
-        # A field called key or value has another name as a column, or none of its own.
+        # A field called key or value would collide with the column names.
         return (
             len(self._names) == 1
             and not {KEY, VALUE} & self.fields.keys()
@@ -144,7 +144,7 @@ class _ValueTypes:
     def add(self, values: list[Any]) -> None:
         if not all(isinstance(value, dict) and all(isinstance(name, str) for name in value) for value in values):
             if self.fields:
-                self.whole.kind = None  # Some have fields and others have none.
+                self.whole.kind = None  # Some values have fields and others have none.
             self._others = True
         if self._others:
             self.whole.add(values)
@@ -166,13 +166,13 @@ def _renamed(field: pa.Field) -> pa.Field:
 
 
 def _plain_keys(keys: list[Any]) -> list[Any]:
-    """Make tuples structs: their parts have types of their own."""
+    """Convert tuples to structs, because their parts have different types."""
     if any(isinstance(key, tuple) for key in keys):
         return [{f"_{at}": part for at, part in enumerate(key)} if isinstance(key, tuple) else key for key in keys]
     return keys
 
 
 def _unknown(kind: pa.DataType) -> bool:
-    # Parquet has no struct without fields.
+    # Parquet does not support a struct without fields.
     empty = pa.types.is_struct(kind) and not kind.num_fields
     return pa.types.is_null(kind) or empty or any(_unknown(kind.field(at).type) for at in range(kind.num_fields))

@@ -1,4 +1,4 @@
-"""What changed between two checkpoints: which keys of which operator."""
+"""The differences between two checkpoints, by operator and key."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Change(msgspec.Struct, frozen=True):
     """One key's encoded state in both checkpoints; None where it has none."""
 
     key: bytes
-    """As it is stored; see `keys.from_stored`."""
+    """The stored key; see `keys.from_stored`."""
     before: bytes | None
     after: bytes | None
 
 
 class TableDiff(msgspec.Struct, frozen=True):
-    """What changed in one operator's state, with the first few changes in the order of shards and keys."""
+    """The changes of one operator's state, with the first few in the order of shards and keys."""
 
     table: str
     added: int
@@ -36,9 +36,9 @@ class TableDiff(msgspec.Struct, frozen=True):
 
 
 def diff(store: Store, before: Manifest, after: Manifest, samples: int = 5) -> list[TableDiff]:
-    """Compare the state of two checkpoints, of one job or of a job and its fork; tables without changes are left out.
+    """Compare the state of two checkpoints, of one job or of a job and its fork; return only tables with changes.
 
-    Shards that both hold in the same files are not read.
+    Shards that have the same files in both are not read.
     """
     fetch_before = opener(store, before.id.stream_id)
     fetch_after = opener(store, after.id.stream_id)
@@ -65,7 +65,7 @@ def diff(store: Store, before: Manifest, after: Manifest, samples: int = 5) -> l
 def _unequal(
     was: Iterable[tuple[str, bytes, bytes]], now: Iterable[tuple[str, bytes, bytes]]
 ) -> Iterator[tuple[tuple[str, bytes], bytes | None, bytes | None]]:
-    """Yield where two sequences of entries, each in order, do not agree: table and key, and what each has there."""
+    """Yield the differences of two sorted sequences of entries: table and key, and the value in each."""
     sides = merge(
         (((table, key), 0, value) for table, key, value in was), (((table, key), 1, value) for table, key, value in now)
     )

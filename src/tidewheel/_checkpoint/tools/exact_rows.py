@@ -1,7 +1,7 @@
-"""Exact rows: keys and states that columns cannot hold as they are, beside the columns of an exported file.
+"""Exact rows: stored bytes of keys and states that the columns of an exported file cannot represent exactly.
 
-A struct has all fields, so a dict that lacks one comes back with None there; a tuple comes back as a list. For such a row the
-export adds the stored bytes, and the import takes these, unless somebody has changed the row's columns since.
+A struct has all fields, so a dict that lacks one comes back with None there; a tuple comes back as a list. For such a
+row the export adds the stored bytes, and the import uses them unless the row's columns were changed since.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXACT = "~exact"
 
 class _Exact(msgspec.Struct, array_like=True):
     digest: int
-    """Of the row's columns, as they were exported."""
+    """The hash of the row's columns at the export."""
     key: bytes
     state: bytes
 
@@ -41,7 +41,7 @@ def with_exact(batch: pa.RecordBatch, stored: Sequence[tuple[bytes, bytes]], val
 
 
 def exact_of(cell: bytes | None, row: dict[str, Any]) -> tuple[Any, Any] | None:
-    """Return the key and the state of an exact row; None where its columns say what it is."""
+    """Return the key and the state of an exact row; None if its columns must be used."""
     if cell is None:
         return None
     try:
@@ -49,7 +49,7 @@ def exact_of(cell: bytes | None, row: dict[str, Any]) -> tuple[Any, Any] | None:
     except UNDECODABLE:
         return None
     if exact.digest != _digest(row):
-        return None  # Somebody has changed the columns since the export.
+        return None  # The columns were changed after the export.
     return from_stored(exact.key), codec_named("msgpack").decode(exact.state)
 
 
@@ -59,18 +59,18 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def plain_key(key: Any) -> Any:
-    """Make a struct the tuple that it was exported from."""
+    """Convert a struct back to the tuple that was exported."""
     return tuple(map(plain_key, key.values())) if isinstance(key, dict) else key
 
 
 def value_of(row: dict[str, Any]) -> Any:
-    """Return the state that the columns of a row beside the key say."""
+    """Return the state in the columns of a row, without the key."""
     fields = {name: value for name, value in row.items() if name != KEY}
     return fields[VALUE] if list(fields) == [VALUE] else fields
 
 
 def needs_exact(columns: Columns, kind: str) -> bool:
-    """Tell whether an export needs the column: some rows may not be read back, and the state can be imported again."""
+    """Return whether an export needs the column: some rows may not be read back exactly, and the state can be imported."""
     return kind in ("stateful_map", "stateful_op", "reduce") and not columns.is_exact and columns.shape.schema() is None
 
 

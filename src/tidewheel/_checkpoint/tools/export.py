@@ -21,14 +21,14 @@ from tidewheel._values.shape import shape_of
 from tidewheel.errors import StorageError
 
 _ROWS = 65_536
-"""How many rows a record batch has, and so a row group of a Parquet file."""
+"""The number of rows in a record batch, and so in a row group of a Parquet file."""
 
 
 def columns_of(reader: StateReader, operator: str, declared: Any = None) -> Columns:
-    """Decide the columns of an operator's state: by the declared type, or by reading all of it once."""
+    """Determine the columns of an operator's state: by the declared type, or by reading all state once."""
     decode, shards = _codec(reader, operator, declared), sorted(reader.manifest.shards)
     if shape_of(declared).schema() is not None:
-        # The values decide nothing, and their keys are of one type.
+        # The type is declared, and all keys have one type, so one chunk is enough.
         first = next((chunk for chunk in _chunks(reader, operator, shards)), [])
         return Columns(declared, (), [([from_stored(key) for key, _ in first], [])])
     chunks = (
@@ -46,9 +46,9 @@ def batches(
     declared: Any = None,
     exact: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield an operator's state of some shards, in record batches that are fine to hold in memory.
+    """Yield an operator's state of some shards, in record batches that fit in memory.
 
-    `exact`: with the column of rows that the other columns do not hold as they are.
+    `exact`: add the column of rows that the other columns cannot represent exactly.
     """
     codec = _codec(reader, operator, declared)
     for chunk in _chunks(reader, operator, shards):
@@ -81,13 +81,13 @@ def _chunks(reader: StateReader, operator: str, shards: Iterable[int]) -> Iterat
 
 
 def _codec(reader: StateReader, operator: str, declared: Any) -> StateCodec:
-    # Asked for in any case: it refuses codecs that run code, and operators that are not there.
+    # Always call this: it rejects codecs that run code, and unknown operators.
     named = reader.codec(operator)
     return named if declared is None else msgpack_codec(declared)
 
 
 def _keys(stored: list[bytes]) -> list[Any] | pa.Array:
-    """Return the keys; text and integers, which most are, as a column, without a Python object for each."""
+    """Return the keys; text and integers, the most common, as a column without a Python object for each."""
     column = pa.array(stored, pa.binary())
     letters = pc.binary_slice(column, 0, 1).unique().to_pylist()
     if letters == [b"s"]:
@@ -99,7 +99,7 @@ def _keys(stored: list[bytes]) -> list[Any] | pa.Array:
 
 
 def _packed_names(info: OperatorInfo) -> list[str]:
-    """Return names for the numbers that an aggregate keeps: `sum:amount` is `sum_amount`, `rows:` is `rows`."""
+    """Return names for the numbers that an aggregate stores: `sum:amount` is `sum_amount`, `rows:` is `rows`."""
     if info.kind != "aggregate":
         return []
     return [name.strip().strip(":").replace(":", "_") for name in info.fingerprint.split(",")]

@@ -1,4 +1,4 @@
-"""Forks: a new job that begins where another's savepoint is, with the same files and none copied."""
+"""Forks: a new job that starts from another job's savepoint and shares its files."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tidewheel.errors import NotFound, StateError
 
 
 def forked(state: Manifest, job: str, run: str, savepoint: str) -> Manifest:
-    """Return the first commit of a new job that goes on from another's checkpoint. Pure.
+    """Return the first commit of a new job that continues from another job's checkpoint.
 
-    Its sequence follows the parent's, since the parts of shards are labelled with it. It has the parent's offsets, and
-    none of its output.
+    Its sequence follows the parent's, because the parts of shards are labelled with it. It has the parent's offsets,
+    but not its output.
     """
     parent = state.id.stream_id
     return state.replace(
@@ -47,9 +47,9 @@ def forked(state: Manifest, job: str, run: str, savepoint: str) -> Manifest:
 
 
 def fork(store: Store, job: str, savepoint: str, new_job: str) -> Manifest:
-    """Begin `new_job` from a savepoint of `job`, at the same state URL; return its first commit.
+    """Start `new_job` from a savepoint of `job`, at the same state URL; return its first commit.
 
-    The files stay the parent's; a pin in the parent keeps them there for the fork.
+    The files still belong to the parent; a pin in the parent keeps them for the fork.
     """
     parent = job_at(store, job)
     if savepoint not in {pin.name for pin in savepoints(parent)}:
@@ -72,7 +72,7 @@ def fork(store: Store, job: str, savepoint: str, new_job: str) -> Manifest:
 
 
 def _no_savepoint(store: Store, parent: StreamCheckpoints, savepoint: str, new_job: str) -> str:
-    """Return what to say where there is nothing to fork from, with the commands that make it. A number is a checkpoint's."""
+    """Return the error text for a missing savepoint, with the commands that create it. A number means a checkpoint."""
     job, known = parent.stream_id, [pin.name for pin in savepoints(parent)]
     there = f"there are {', '.join(map(repr, known))}" if known else "there are none"
     name, at = (f"before-{new_job}", f" --at {savepoint}") if savepoint.isdigit() else (savepoint, "")
@@ -84,10 +84,10 @@ def _no_savepoint(store: Store, parent: StreamCheckpoints, savepoint: str, new_j
 
 
 def release(store: Store, job: str) -> list[str]:
-    """Let go of what a fork holds in other jobs; return the folders of those jobs.
+    """Release the files that a fork holds in other jobs; return the folders of those jobs.
 
-    Refused while a checkpoint or pin of the fork needs any of it. Once none does, none will again: a fork's commits refer to
-    its own files and those of its newest checkpoint only. A fork that was removed needs nothing.
+    Refused while a checkpoint or pin of the fork needs any of these files. Once none does, none will again: a fork's
+    commits refer only to its own files and those of its newest checkpoint. A deleted fork needs nothing.
     """
     fork = StreamCheckpoints(store, job)
     files = {file.name for state in fork.list() for file in state.files()}
@@ -112,10 +112,11 @@ def _pin_name(job: str) -> str:
 
 
 def shared_parts(stream: str, parts: ShardParts) -> ShardParts:
-    """Return a shard's parts by the names that other streams at the same state URL know them by."""
+    """Return a shard's parts with the file names that other streams at the same state URL use."""
 
     def part(ref: PartRef) -> PartRef:
-        # All else stays: where a merged run begins tells local copies, which fleet runs share, what is in it.
+        # Keep everything else: local copies, which fleet runs share, need the start of a merged run to know its
+        # content.
         file = FileRef(shared(stream, ref.file.name), ref.file.size, ref.file.checksum)
         return msgspec.structs.replace(ref, file=file)
 
@@ -123,7 +124,7 @@ def shared_parts(stream: str, parts: ShardParts) -> ShardParts:
 
 
 def _owned(files: Iterable[FileRef]) -> dict[str, tuple[str, ...]]:
-    """Return by job's folder the files that are there, as that job calls them: the savepoint may be of a fork itself."""
+    """Return the files by the folder of their job, with that job's names: the savepoint may itself be of a fork."""
     owned: dict[str, tuple[str, ...]] = {}
     for file in sorted(files, key=lambda ref: ref.name):
         _, owner, name = file.name.split("/", 2)

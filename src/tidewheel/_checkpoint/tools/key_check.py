@@ -1,4 +1,4 @@
-"""Is a key that is looked up of the type that an operator's keys have? Pure."""
+"""Check that a looked-up key has the type of an operator's keys."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
     "bool": bool,
     "tuple": tuple,
 }
-"""The types that keys come back as. The store does not tell a class of the user's own from the one of these that it is."""
+"""The types of stored keys. A user's subclass is read back as its base type."""
 
 
 def check_kind(operator: str, key: Any, kinds: Mapping[str, str]) -> None:
-    """Raise a `WrongKeyType` where an operator's keys are known to be of another type than the key given.
+    """Raise `WrongKeyType` if an operator's keys are known to have another type than this key.
 
-    `kinds` are those of a manifest. `1` and `"1"` are two keys: the wrong one looks like a key that has no state.
+    `kinds` comes from a manifest. `1` and `"1"` are different keys: the wrong one would look like a key without state.
     """
     for place, (given, *_) in kinds_of([key]).items():
         wanted = kinds.get(f"{operator}{place}", given)
@@ -44,7 +44,7 @@ def check_kind(operator: str, key: Any, kinds: Mapping[str, str]) -> None:
 
 
 def either(get: Callable[[Any], Found], text: str) -> Found:
-    """Return the answer for a key given as text, or JSON. A number may be a number or text: whichever has state is meant."""
+    """Return the result for a key given as text or JSON. A number can be a number or text: the one that has state is used."""
     answers, refused = [], None
     for candidate in key_candidates(text):
         try:
@@ -57,7 +57,7 @@ def either(get: Callable[[Any], Found], text: str) -> Found:
 
 
 def _as(wanted: str, key: Any) -> Any:
-    """Return a plain key as one of another plain type, where it can be that; else None."""
+    """Convert a plain key to another plain type; return None if that is not possible."""
     if wanted not in ("str", "int", "float") or not isinstance(key, str | int | float) or isinstance(key, bool):
         return None
     try:

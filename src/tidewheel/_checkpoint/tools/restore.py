@@ -1,7 +1,7 @@
-"""Restore: one more commit, with the content of an older one.
+"""Restore: a new commit with the content of an older one.
 
-Sequences go on, so no file, output or record is ever written twice. The lineage is new, since local copies of the
-abandoned future must not mix with the new one.
+Sequences continue, so no file, output or record is ever written twice. The lineage is new, because local copies of the
+abandoned state must not mix with the new one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LOG = logging.getLogger(__name__)
 
 
 def restored(target: Manifest, newest: Manifest, run: str, keep_output: bool) -> Manifest:
-    """Return the commit that follows `newest` and goes back to `target`. Pure.
+    """Return the commit that follows `newest` and goes back to `target`.
 
-    Output that was published after the target is void: the next run takes it back from its sinks before it computes
-    anything, unless `keep_output`. It needs all sinks that have such output. What the target itself has to take back is
-    void too. Output of the target that may not be published yet is carried on.
-    `StateError`: the target's own output was taken back by an earlier restore, and `keep_output` does not say that this is fine.
+    Output that was published after the target is void: the next run removes it from its sinks before it computes
+    anything, unless `keep_output` is set, and needs all sinks that have such output. Output that the target itself had
+    to remove is void too. Output of the target that may not be published yet is carried over. Raises `StateError` if an
+    earlier restore removed the target's own output, unless `keep_output` is set.
     """
     abandoned = next((span for span in retracted(newest) if outputs_of(target) in span), None)
     if abandoned is not None and not keep_output:
@@ -37,7 +37,8 @@ def restored(target: Manifest, newest: Manifest, run: str, keep_output: bool) ->
             "Go back to it without that output with --keep-output, or give it a job of its own with fork"
         )
     sequence = newest.sequence + 1
-    # The target may itself be a restore, or the claim after one: what it has to take back is not in its history either.
+    # The target may itself be a restore, or the claim after one: output that it has to remove is not in its history
+    # either.
     pending = target.retract
     owed = abandoned is None and outputs_of(target) > newest.published
     return target.replace(
@@ -57,25 +58,26 @@ def restored(target: Manifest, newest: Manifest, run: str, keep_output: bool) ->
 
 
 def abandoned_name(sequence: int) -> str:
-    """Return the name of the savepoint that holds what the restore of this sequence left behind."""
+    """Return the name of the savepoint for the state that the restore of this sequence abandoned."""
     return f"before-restore-{sequence}"
 
 
 def restore(checkpoints: StreamCheckpoints, at: At, *, keep_output: bool = False) -> Manifest:
-    """Go back to a kept checkpoint or a savepoint; return the commit that says so. Nothing may run the job.
+    """Go back to a kept checkpoint or a savepoint; return the new commit. The job must not run.
 
-    The future that is left behind stays as a savepoint, `abandoned_name`, until that is dropped; unless its pages are lost or
-    damaged, which is a reason to go back.
+    The abandoned state is kept as the savepoint `abandoned_name` until that is dropped, unless its pages are lost or
+    damaged, which can be the reason for the restore.
     """
     run = secrets.token_hex(6)
     target, newest = find(checkpoints, at), find(checkpoints)
     commit = restored(target, newest, run, keep_output)
-    # Stays whatever happens next: a commit that seemed to fail may have been made, and the same restore again finds it.
+    # Keep this savepoint even after an error: a commit that seemed to fail may have been made, and a repeated restore
+    # finds it.
     try:
         hold_checkpoint(checkpoints, newest.sequence, abandoned_name(commit.sequence), "savepoint")
     except (CorruptError, NotFound) as error:
         _LOG.warning("what is left behind, checkpoint %d, is kept by no savepoint: %s", newest.sequence, error)
-    # Held while the new record is not there yet: a collection beside it must not remove what it will need.
+    # Held until the new record exists: a concurrent collection must not delete the files that it will need.
     held = f"restoring-{run}"
     if isinstance(at, int):
         hold_checkpoint(checkpoints, at, held, "reader", expires_at=time.time_ns() + _HOLD_NS)

@@ -1,4 +1,4 @@
-"""Savepoints: checkpoints with a name, which retention never touches; and how people say which checkpoint they mean."""
+"""Savepoints: named checkpoints that retention never deletes; and the selection of a checkpoint by users."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ At = int | str | None
 
 
 def job_at(store: Store, job: str) -> StreamCheckpoints:
-    """Return the checkpoints of a job; `NotFound`, with the names of those there, if it has none."""
+    """Return the checkpoints of a job; raise `NotFound`, with the existing jobs, if it has none."""
     checkpoints = StreamCheckpoints(store, job)
     if checkpoints.latest() is None:
         known = CheckpointStore(store).streams()
@@ -28,7 +28,7 @@ def job_at(store: Store, job: str) -> StreamCheckpoints:
 
 
 def find(checkpoints: StreamCheckpoints, at: At = None) -> Manifest:
-    """Return a kept checkpoint by its sequence, one that a savepoint holds by its name, or the newest."""
+    """Return a kept checkpoint by its sequence, a savepoint by its name, or the newest checkpoint."""
     if isinstance(at, int):
         return checkpoints.load(at)
     if at is not None:
@@ -43,7 +43,7 @@ def find(checkpoints: StreamCheckpoints, at: At = None) -> Manifest:
 
 
 def make_savepoint(checkpoints: StreamCheckpoints, name: str, at: int | None = None) -> Manifest:
-    """Give a kept checkpoint, by default the newest, a name; all that it needs then stays until the name is dropped."""
+    """Name a kept checkpoint, by default the newest; all that it needs is kept until the name is dropped."""
     if check_name(name).isdigit():
         raise ConfigError(f"a savepoint cannot be called {name!r}: a number means a sequence; put a letter in it")
     sequence = find(checkpoints).sequence if at is None else at
@@ -51,12 +51,12 @@ def make_savepoint(checkpoints: StreamCheckpoints, name: str, at: int | None = N
 
 
 def savepoints(checkpoints: StreamCheckpoints) -> list[Pin]:
-    """Return the savepoints of a job, by name."""
+    """Return the savepoints of a job, sorted by name."""
     return [pin for pin in checkpoints.pins.all() if pin.kind == "savepoint"]
 
 
 def drop_savepoint(checkpoints: StreamCheckpoints, name: str) -> None:
-    """Let go of a savepoint; what only it needed goes with the next collection."""
+    """Delete a savepoint; the next collection deletes files that only it needed."""
     checkpoints.pins.drop(_savepoint(checkpoints, name).name)
 
 

@@ -1,4 +1,4 @@
-"""The state of a checkpoint as data: one key, all keys, all of an operator. Reads files alone; a running job is not disturbed."""
+"""Read the state of a checkpoint: one key, all keys, all state of an operator. This does not disturb a running job."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tidewheel._storage import Store
 from tidewheel.errors import CorruptError, NotFound
 
 HOLD_SECONDS = 3600.0
-"""How long a reader's pin holds unless told otherwise."""
+"""The default lifetime of a reader's pin."""
 
 EXACTLY = 1_000_000
-"""Up to how many keys are counted one by one: some seconds."""
+"""The maximum number of keys to count exactly, which takes some seconds."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The answer to a look-up: the committed value of a key, and the checkpoint that it is of."""
+    """The result of a look-up: the committed value of a key, and its checkpoint."""
 
     operator: str
     key: Any
@@ -52,15 +52,15 @@ class StateReader:
     """The state of one checkpoint."""
 
     def __init__(self, store: Store, manifest: Manifest, lookup: KeyLookup | None = None) -> None:
-        """Take the store at the state URL, and the checkpoint; and what looks up keys, if it is there from other checkpoints."""
+        """Use the store at the state URL and the checkpoint; `lookup` can be shared with other checkpoints."""
         self.manifest = manifest
         self._fetch = opener(store, manifest.id.stream_id)
         self._lookup = lookup or KeyLookup(range_reader(store, manifest.id.stream_id))
 
     def info(self, operator: str) -> OperatorInfo:
-        """Return what is known of an operator with state; `NotFound`, with those there, if it is not known.
+        """Return the description of an operator with state; raise `NotFound`, with the existing ones, if it is unknown.
 
-        `operator/timers` and the like name a second table of an operator.
+        `operator/timers` and similar names select another table of an operator.
         """
         known = self.manifest.operators
         info = known.get(operator) or known.get(operator.partition("/")[0])
@@ -72,7 +72,7 @@ class StateReader:
         return info
 
     def _without_state(self) -> str:
-        """Say why the checkpoint has no operators, and where those are that the job may have had."""
+        """Return why the checkpoint has no operators, and where operators that the job may have had are."""
         begun = "it is from before the job's first batch"
         if self.manifest.kind != "restore":
             return begun
@@ -82,17 +82,17 @@ class StateReader:
         )
 
     def codec(self, operator: str) -> StateCodec:
-        """Return the codec of an operator's state, as the checkpoint names it; one whose decoding runs code is refused.
+        """Return the codec of an operator's state, as recorded in the checkpoint; refuse a codec whose decoding runs code.
 
-        It decodes aggregates as the results that the program names, and joins with names for what waits. A codec of one's own
-        gives them as they are stored.
+        It decodes aggregates as the results that the program names, and joins with named waiting entries. A user's own
+        codec returns them as stored.
         """
         info = self.info(operator)
         codec = codec_named(info.codec)
         return codec if "/" in operator else with_names(info, codec)
 
     def get(self, operator: str, key: Any, codec: StateCodec | None = None) -> Found:
-        """Look up one key, in at most two rounds of reads; a `StateError` if the operator's keys are of another type."""
+        """Look up one key, in at most two rounds of reads; raise `StateError` if the operator's keys have another type."""
         codec = codec or self.codec(operator)
         stored = to_stored(key)
         shard = shard_of_stored(stored, self.manifest.n_shards)
@@ -117,10 +117,10 @@ class StateReader:
         return (from_stored(stored) for _, stored, _ in self._entries(operator, prefix))
 
     def count(self, operator: str, exactly: int = EXACTLY) -> tuple[int, bool]:
-        """Return how many keys an operator has, and whether that is exact.
+        """Return an operator's number of keys, and whether it is exact.
 
-        Where its files hold more than `exactly`, it is what their indexes tell: keys that several of them have, or that were
-        dropped since, are then counted too.
+        If its files have more than `exactly` keys, the number comes from their indexes, which also count keys that are
+        in several files or were deleted since.
         """
         held = 0
         for shard, parts in self.manifest.shards.items():
@@ -136,7 +136,7 @@ class StateReader:
             yield from_stored(stored), self._whole(operator, shard, stored, value)
 
     def tables(self, shard: int) -> set[str]:
-        """Return the tables of a shard: those of operators, and those beside them."""
+        """Return the tables of a shard: those of operators and additional ones."""
         return shard_tables(self.manifest.shards[shard], shard, self._fetch)
 
     def shard(self, operator: str, shard: int) -> Iterator[tuple[bytes, bytes]]:
@@ -151,12 +151,12 @@ class StateReader:
                     yield shard, stored, value
 
     def stored(self, operator: str, shard: int) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the entries of a table as they are stored: a state in segments is not put together."""
+        """Yield the entries of a table as stored: a state in segments is not assembled."""
         parts = self.manifest.shards.get(shard, ShardParts())
         return ((key, value) for _, key, value in shard_items(parts, shard, self._fetch, operator))
 
     def _whole(self, operator: str, shard: int, stored: bytes, raw: bytes) -> bytes:
-        """Return a state as one value, be it stored in segments or not. What other codecs write is not looked into."""
+        """Return a state as one value, whether stored in segments or not. State of other codecs is not parsed."""
         info = self.manifest.operators.get(operator)
         if info is None or info.codec != "msgpack" or not is_divided(raw):
             return raw
@@ -184,12 +184,12 @@ def hold(checkpoints: StreamCheckpoints, at: At, seconds: float = HOLD_SECONDS) 
         except NotFound:
             if at is not None or sequence in checkpoints.sequences():
                 raise
-            # The newest was overtaken and let go before it was pinned; there is a newer one now.
+            # The newest checkpoint was replaced and dropped before it was pinned; there is a newer one now.
 
 
 @contextmanager
 def held(store: Store, checkpoints: StreamCheckpoints, at: At = None) -> Iterator[StateReader]:
-    """Read a checkpoint that stays until the block ends, or an hour has passed."""
+    """Pin a checkpoint for reading until the block ends, or for at most an hour."""
     manifest, name = hold(checkpoints, at)
     try:
         yield StateReader(store, manifest)

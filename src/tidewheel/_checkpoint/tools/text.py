@@ -16,7 +16,7 @@ from tidewheel.errors import TidewheelError
 
 
 def key_candidates(text: str) -> list[Any]:
-    """Return the keys that a text may mean, the likelier first: what it says as JSON, then the text itself.
+    """Return the keys that a text can stand for, the likelier first: its meaning as JSON, then the text itself.
 
     >>> key_candidates("7"), key_candidates("ada"), key_candidates('["a", 1]')
     ([7, '7'], ['ada'], [('a', 1), '["a", 1]'])
@@ -33,7 +33,7 @@ def key_candidates(text: str) -> list[Any]:
 
 
 def shown(value: Any) -> str:
-    """Return a value as JSON; bytes as base64, what JSON lacks as text, keys too."""
+    """Return a value as JSON; bytes as base64, and values and keys that JSON does not support as text."""
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError):
@@ -41,9 +41,9 @@ def shown(value: Any) -> str:
 
 
 def decoded(raw: bytes | None, codec: str, info: OperatorInfo | None = None) -> Any:
-    """Return encoded state as a value; what cannot be read without running code, as its size.
+    """Decode state; return only the size of state that cannot be decoded without running code.
 
-    `info` is the operator's whose state it is: aggregates and joins then have names for their parts.
+    `info` describes the operator: aggregates and joins then have named parts.
     """
     if raw is None:
         return None

@@ -1,4 +1,4 @@
-"""Verify that all files and pages that a job's checkpoints refer to are there and undamaged."""
+"""Verify that all files and pages that a job's checkpoints refer to exist and are undamaged."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _BAD = (CorruptError, NotFound, StateError, StorageError)
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something that is missing or damaged, and which checkpoints cannot do without it."""
+    """A missing or damaged file or record, and the checkpoints that need it."""
 
     what: str
     """A file's name below the job's folder, or a record of the chain."""
     found: str
     checkpoints: tuple[str, ...]
-    """Sequences, and names of savepoints."""
+    """Sequences and names of savepoints."""
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """What was looked at and what is wrong with it."""
+    """What was checked, and the problems."""
 
     checkpoints: int
     files: int
@@ -42,7 +42,7 @@ class Verification(msgspec.Struct, frozen=True):
 
 
 def verify(store: Store, checkpoints: StreamCheckpoints, at: int | None = None) -> Verification:
-    """Read everything that the kept checkpoints and savepoints of a job refer to, or one of them, and check every checksum."""
+    """Read all files of the kept checkpoints and savepoints of a job, or of one checkpoint, and verify all checksums."""
     job = checkpoints.stream_id
     states, problems = _states(checkpoints, at)
     users: dict[FileRef, list[str]] = {}
@@ -58,7 +58,7 @@ def verify(store: Store, checkpoints: StreamCheckpoints, at: int | None = None) 
     for file in sorted(users, key=lambda ref: ref.name):
         try:
             if file in pages:
-                # Not by the reader that remembers pages: what the store has now is what counts.
+                # Do not use the cache of pages: the current content of the store counts.
                 dict(StoredPage(checkpoints.folder.read(file.name), file, checkpoints.folder.url))
             else:
                 opener(store, job)(file).verify()
@@ -71,13 +71,13 @@ def verify(store: Store, checkpoints: StreamCheckpoints, at: int | None = None) 
 
 
 def _files(state: Manifest) -> tuple[frozenset[FileRef], str | None]:
-    """Return the state files of a checkpoint as far as its pages can be read, and what is wrong besides its pages."""
+    """Return the state files of a checkpoint, as far as its pages are readable, and any problem other than its pages."""
     files = state.driver.files()
     for group in ShardMap.of(state.shards, state.n_shards).groups:
         try:
             files |= group.files()
         except NotFound:
-            continue  # A page, which is reported by its own name.
+            continue  # A page, which is reported under its own name.
         except _BAD as error:
             if group.page is None or group.page.name not in str(error):
                 return files, str(error)
@@ -107,7 +107,7 @@ def _states(checkpoints: StreamCheckpoints, at: int | None) -> tuple[list[tuple[
             data = chain.read(number)
             manifests.append((str(number), decode(data, checkpoints.stream_id, where, checkpoints.load_page)))
         except NotFound:
-            continue  # Let go by a run since it was listed.
+            continue  # A run dropped it after the listing.
         except _BAD as error:
             problems.append(Problem(f"{CHAIN}, record {number}", str(error), (str(number),)))
     try:
@@ -118,6 +118,6 @@ def _states(checkpoints: StreamCheckpoints, at: int | None) -> tuple[list[tuple[
 
 
 def _still_kept(checkpoints: StreamCheckpoints, labels: list[str]) -> bool:
-    """Whether any of these is still there: a run beside us may have let go of it while we read."""
+    """Return whether any of these still exists: a concurrent run may have dropped it during the check."""
     records = {str(number) for number in Chain(checkpoints.folder, CHAIN).numbers()}
     return any(label in records or not label.isdigit() for label in labels)
