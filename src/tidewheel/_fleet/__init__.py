@@ -1,1 +1,1 @@
-"""Several nodes run one job: membership, routing, and the hand-over of shards."""
+"""Fleets: several nodes run one job, with membership, routing, and the hand-over of shards."""

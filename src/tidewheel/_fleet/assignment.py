@@ -1,6 +1,6 @@
-"""Which node owns which shard, and how that changes when nodes come and go. Pure: the same inputs, the same plan.
+"""Assign shards to nodes, and plan the changes when nodes come and go. Equal inputs give equal plans.
 
-Counts are balanced to within one shard (by weight, if nodes have weights), and as few shards move as that allows.
+The numbers of shards are balanced to within one (by weight, if nodes have weights), with as few moves as possible.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_NAME = 100
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """The owner of each shard, as of an epoch. Without members no shard has an owner.
+    """The owner of each shard at an epoch. Without members no shard has an owner.
 
     >>> add_node(Assignment(4), "a").assignment.owners
     ('a', 'a', 'a', 'a')
@@ -28,22 +28,22 @@ class Assignment(msgspec.Struct, frozen=True):
 
     n_shards: int
     epoch: int = 0
-    """Grows by one with each change; 0 before the first."""
+    """A number that grows by one with each change; 0 before the first."""
     members: dict[str, float] = {}
     """The nodes and their weights."""
     owners: tuple[str, ...] = ()
 
     def owner_of(self, shard: int) -> str | None:
-        """Return the node that owns a shard, None while there are no members."""
+        """Return the node that owns a shard; None while there are no members."""
         return self.owners[shard] if self.owners else None
 
     def shards_of(self, node: str) -> tuple[int, ...]:
-        """Return the shards of a node, ascending."""
+        """Return the shards of a node, in ascending order."""
         return tuple(shard for shard, owner in enumerate(self.owners) if owner == node)
 
 
 class Move(msgspec.Struct, frozen=True):
-    """One shard that changes its owner; None is nobody."""
+    """A shard that changes its owner; None means no owner."""
 
     shard: int
     source: str | None
@@ -51,14 +51,14 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class Rebalance(msgspec.Struct, frozen=True):
-    """A new assignment and what moves on the way to it, by shard."""
+    """A new assignment and the necessary moves, by shard."""
 
     assignment: Assignment
     moves: tuple[Move, ...] = ()
 
 
 def add_node(assignment: Assignment, node: str, weight: float = 1.0) -> Rebalance:
-    """Plan for one more node; `AlreadyMember` if it is one."""
+    """Plan an additional node; raise `AlreadyMember` if it is a member."""
     check_node(node, weight)
     if node in assignment.members:
         raise AlreadyMember(
@@ -68,7 +68,7 @@ def add_node(assignment: Assignment, node: str, weight: float = 1.0) -> Rebalanc
 
 
 def remove_node(assignment: Assignment, node: str) -> Rebalance:
-    """Plan for one node less; `UnknownNode` if it is no member. Only its own shards move."""
+    """Plan the removal of a node; raise `UnknownNode` if it is not a member. Only its own shards move."""
     if node not in assignment.members:
         known = ", ".join(sorted(assignment.members)) or "none"
         raise UnknownNode(f"node {node!r} is no member at epoch {assignment.epoch}; members are: {known}")
@@ -76,7 +76,7 @@ def remove_node(assignment: Assignment, node: str) -> Rebalance:
 
 
 def rebalance(assignment: Assignment, members: Mapping[str, float]) -> Rebalance:
-    """Plan for these members, at the next epoch, with as few moves as a balanced assignment takes."""
+    """Plan a balanced assignment for these members, at the next epoch, with as few moves as possible."""
     kept: dict[str, list[int]] = {name: [] for name in sorted(members)}
     homeless = []
     for shard in range(assignment.n_shards):
@@ -97,7 +97,7 @@ def rebalance(assignment: Assignment, members: Mapping[str, float]) -> Rebalance
 
 
 def moves(before: Assignment, after: Assignment) -> tuple[Move, ...]:
-    """Return the shards whose owner differs, ascending."""
+    """Return the shards whose owner differs, in ascending order."""
     pairs = ((shard, before.owner_of(shard), after.owner_of(shard)) for shard in range(after.n_shards))
     return tuple(Move(shard, source, target) for shard, source, target in pairs if source != target)
 
@@ -105,8 +105,8 @@ def moves(before: Assignment, after: Assignment) -> tuple[Move, ...]:
 def shares(n_shards: int, members: Mapping[str, float], held: Mapping[str, int]) -> dict[str, int]:
     """Return how many shards each node gets: its ideal share rounded down or up.
 
-    Rounded up are those that hold more than their rounded-down share already, since that saves a move; then those with
-    the larger fraction, then by name.
+    Shares are rounded up first for nodes that already hold more than their rounded-down share, which saves a move; then
+    for those with the larger fraction, then by name.
     """
     total = sum((Fraction(weight) for weight in members.values()), Fraction())
     ideal = {name: n_shards * Fraction(weight) / total for name, weight in members.items()}
@@ -122,7 +122,7 @@ def shares(n_shards: int, members: Mapping[str, float], held: Mapping[str, int])
 
 
 def check_installable(standing: Assignment, new: Assignment) -> None:
-    """Refuse, with the reason, an assignment that must not replace the one that stands."""
+    """Raise, with the reason, if an assignment must not replace the current one."""
     check_n_shards(new.n_shards)
     if new.n_shards != standing.n_shards:
         raise AssignmentRefused(
@@ -148,7 +148,7 @@ def check_installable(standing: Assignment, new: Assignment) -> None:
 
 
 def check_node(node: str, weight: float = 1.0) -> None:
-    """Refuse a name that cannot be part of a path, and a weight that is none."""
+    """Raise if a name cannot be part of a path, or a weight is invalid."""
     if not node or len(node) > _MAX_NAME or not all(c.isalnum() or c in "-_." for c in node) or not node[0].isalnum():
         raise ConfigError(
             f"{node!r} cannot name a node: use 1 to {_MAX_NAME} letters, digits and - _ . and begin with a letter or digit"

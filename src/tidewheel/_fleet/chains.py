@@ -40,14 +40,14 @@ _PAUSE_S = 0.1
 
 
 class Chains:
-    """All chains of one fleet, as last read. For use by one thread."""
+    """All chains of one fleet, as last read. Not thread-safe."""
 
     def __init__(self, store: Store, job: str) -> None:
         self.store, self.job = store, job
         self.runs = Runs(store, job)
         self.heads: dict[str, Manifest] = {}
         self.gone: frozenset[str] = frozenset()
-        """Runs that were known to be removed before `ledgers` last began to read, and are named as takers all the same."""
+        """Runs that were known to be removed before the last `ledgers` call began, but are still named as takers."""
         self._removed: frozenset[str] = frozenset()
         self._checkpoints: dict[str, StreamCheckpoints] = {}
 
@@ -58,7 +58,7 @@ class Chains:
         return self._checkpoints[run]
 
     def open_origin(self, n_shards: int) -> Manifest:
-        """Return the newest manifest of the origin, made if it is not there; refuse one that does not fit."""
+        """Return the newest manifest of the origin, created if missing; raise if it does not match."""
         chain = self.of(ORIGIN)
         newest = chain.latest()
         while newest is None:
@@ -69,7 +69,7 @@ class Chains:
         return newest
 
     def begin(self, node: str, n_shards: int) -> Run:
-        """Begin a run of a node."""
+        """Start a run of a node."""
         first = self.open_origin(n_shards)
         run = self.runs.register(node)
         try:
@@ -79,7 +79,7 @@ class Chains:
         return run
 
     def bury(self, run: str, token: str) -> None:
-        """Begin the chain of a run whose node did not come that far, closed; nothing if it has come that far since."""
+        """Create the closed chain of a run whose node did not create it; do nothing if the node has created it since."""
         first = self.of(ORIGIN).latest()
         assert first is not None
         with contextlib.suppress(StateError):
@@ -89,13 +89,13 @@ class Chains:
         """Read the newest record of every run, older runs first, and of the origin."""
         self.heads = {}
         ledgers = self._read((ORIGIN, *map(str, self.runs.numbers())))
-        # A request of a run that was forgotten may have taken effect after all: then its chain is needed once more.
+        # A late request of a forgotten run may have taken effect: then its chain is needed again.
         while lost := {whose.run for whose in handover.custody(ledgers).values()} - ledgers.keys():
             found = self._read(lost)
             if not found:
                 break
             ledgers |= found
-        # A taker has begun its chain before anybody names it: one without a chain is gone, for good.
+        # A taker creates its chain before anybody names it, so a taker without a chain is gone permanently.
         self.gone, self._removed = self._removed & lost, frozenset(lost)
         return ledgers
 
@@ -106,7 +106,7 @@ class Chains:
         return {run: ledger_of(head) for run, head in found.items()}
 
     def close(self, run: str, token: str) -> bool:
-        """See that a run adopts nothing more, if its newest record is still the one that was read."""
+        """Prevent a run from adopting more shards, if its newest record is still the one that was read."""
         if is_closed(self.heads[run]):
             return True
         try:
@@ -116,10 +116,10 @@ class Chains:
         return True
 
     def remove(self, run: str, token: str) -> None:
-        """Remove what is left of a run that is over. `FencedError`: its chain has got a record since it was read here.
+        """Remove the remains of an ended run. Raise `FencedError` if its chain has a newer record than the one read here.
 
-        First comes a last record, to which nobody appends: what else was to follow the one that was read finds its number
-        taken. A removal that was broken off goes on from there.
+        First a last record is created, to which nobody appends: any other successor of the record that was read finds
+        its number taken. An interrupted removal continues from there.
         """
         checkpoints = self.of(run)
         newest = checkpoints.head
@@ -132,7 +132,7 @@ class Chains:
             where.delete(entry.path)
 
     def append(self, ledger: Ledger, token: str) -> bool:
-        """Make a ledger the next of its chain; False if another record has its number."""
+        """Append a ledger to its chain; return False if another record has its number."""
         head = self.heads[ledger.run]
         new = gained(head, ledger)
         sources = [state for state in self.heads.values() if new & set(ledger_of(state).revoked)]
@@ -150,10 +150,10 @@ def take(
     publish: Callable[[Manifest], None],
     check: Callable[[Manifest], None],
 ) -> Ledger:
-    """Give a run the shards that it wants, whoever holds them, and return its ledger when it has them.
+    """Take the wanted shards for a run, whoever holds them, and return its ledger when it has them.
 
-    `publish` makes the output that a manifest carries visible, `check` refuses state that the program cannot continue.
-    `Overtaken`: a later run has one of the shards; only one that begins now may take it from there.
+    `publish` publishes the output that a manifest carries, `check` refuses state that the program cannot continue.
+    Raises `Overtaken` if a later run has one of the shards; only a run that starts now can take it.
     """
     published: dict[str, int] = {}
     while True:
@@ -174,7 +174,7 @@ def take(
             if chains.append(step.ledger, run.token):
                 faults.point(ADOPTED if step.ledger.run == run.name else REVOKED)
         elif step is not None:
-            # A run that was forgotten has published everything: its files are gone, and its marker may be.
+            # A forgotten run has published everything: its files are deleted, and its marker may be too.
             if chains.runs.get(int(step.run)) is not None:
                 publish(chains.heads[step.run])
                 faults.point(PUBLISHED_FOR)

@@ -1,8 +1,7 @@
-"""Coordinator: who is in the fleet, who owns which shard, and events on their way to a shard's inbox.
+"""Coordinator: the members of a fleet, the owners of shards, and the routing of events to a shard's inbox.
 
-The assignment is a cell. A change is planned by a pure function from the assignment that is known here, then committed by
-compare and exchange; whoever comes second plans again from what stands. Nothing is changed here before it is committed
-there.
+The assignment is a cell. A change is planned by a pure function from the locally known assignment, then committed by
+compare and exchange; if another node was first, the change is planned again. Local data changes only after the commit.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _TYPE = "tidewheel.Assignment"
 
 
 class Routed(msgspec.Struct, frozen=True):
-    """Where an event went: its shard, the node that owns it now, and whether that is the coordinator's own."""
+    """The destination of an event: its shard, the current owner, and whether the owner is the coordinator's node."""
 
     shard: int
     node: str
@@ -56,10 +55,10 @@ class Routed(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """What one coordinator has done.
+    """The counters of one coordinator.
 
-    `joins` and `leaves` count changes of membership that it committed, `installs` the assignments that came into use
-    here (one that is overtaken before it is looked at is not), `routed` the events that are durable in an inbox, of which
+    `joins` and `leaves` count changes of membership that it committed, `installs` the assignments that took effect here
+    (without those that were replaced before they were seen), `routed` the events that are durable in an inbox, of which
     `local` are for its own node and `remote` for others. `failures` counts calls that raised.
     """
 
@@ -73,12 +72,12 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 class Coordinator:
-    """One node's view of its fleet. Safe to use from several threads.
+    """One node's view of its fleet. Thread-safe.
 
-    `job` names the fleet; all its nodes use the same cells, job and `n_shards`, and each a `node` name of its own.
-    With `idempotent=True`, joining twice and leaving when absent are not errors: nothing is done, and the current
-    assignment is returned. `router` is needed for `route` only; who routes many events uses a `Router` by itself, since
-    an event's inbox depends on its key alone.
+    `job` names the fleet; all its nodes use the same cells, job and `n_shards`, and each has its own `node` name. With
+    `idempotent=True`, joining twice and leaving when absent are not errors: nothing happens, and the current assignment
+    is returned. `router` is needed only for `route`; to route many events use a `Router` directly, because an event's
+    inbox depends only on its key.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class Coordinator:
         self._check_shards(self._cell.read())
 
     def current_assignment(self) -> Assignment:
-        """Return the newest assignment seen here. Local and immediate."""
+        """Return the newest locally known assignment. Local and immediate."""
         assignment = self._cell.read() or Assignment(self.n_shards)
         with self._lock:
             if assignment.epoch > self._installed:
@@ -118,7 +117,7 @@ class Coordinator:
         return assignment
 
     def wait_for_change(self, epoch: int, timeout: Duration | None = None) -> Assignment:
-        """Wait until an assignment newer than `epoch` is seen here; `TimeoutError` if none is in time."""
+        """Wait until an assignment newer than `epoch` is known here; raise `TimeoutError` if none arrives in time."""
         limit = seconds_or_none(timeout, "the timeout")
         deadline = None if limit is None else time.monotonic() + limit
         while True:
@@ -133,19 +132,19 @@ class Coordinator:
         return shard_of(key, self.n_shards)
 
     def join(self, node: str | None = None, *, weight: float = 1.0, timeout: Duration | None = None) -> Rebalance:
-        """Make a node, this one unless told otherwise, a member. `NotCommitted`: nothing is changed here; try again."""
+        """Add a node, by default this one, to the members. `NotCommitted` means that nothing changed here; try again."""
         name = self.node if node is None else node
         return self._change("join", name, lambda standing: add_node(standing, name, weight), timeout, "joins")
 
     def leave(self, node: str | None = None, *, timeout: Duration | None = None) -> Rebalance:
-        """Remove a member, this node unless told otherwise. Any node may remove one that does not answer."""
+        """Remove a member, by default this node. Any node can remove one that does not answer."""
         name = self.node if node is None else node
         return self._change("leave", name, lambda standing: remove_node(standing, name), timeout, "leaves")
 
     def install_assignment(self, assignment: Assignment, *, timeout: Duration | None = None) -> Rebalance:
-        """Put an assignment made elsewhere in place of the one that stands, if its epoch is higher; membership follows it.
+        """Replace the current assignment by one made elsewhere, if its epoch is higher; membership follows it.
 
-        `AssignmentRefused` with the reason otherwise.
+        Raises `AssignmentRefused` with the reason otherwise.
         """
 
         def plan(standing: Assignment) -> Rebalance:
@@ -157,9 +156,9 @@ class Coordinator:
     def route(self, key: Any, payload: Any) -> Routed:
         """Append an event to the inbox of its key's shard; it is durable when this returns.
 
-        `NoNodes`: there are no members, and nothing was sent. `NotTaken`: earlier events could not be delivered, and this
-        one was not taken; route it again after `flush`. Another error of the inbox: the event is kept under its stamp and
-        `flush` tries again; do not route it again.
+        Raises `NoNodes` if there are no members; nothing was sent. Raises `NotTaken` if earlier events could not be
+        delivered; this event was not accepted, so route it again after `flush`. After any other error of the inbox, the
+        event is kept under its stamp and `flush` retries it: do not route it again.
         """
         if self._router is None:
             raise ConfigError(f"this coordinator of {self.job!r} was made without a router and cannot route")
@@ -176,18 +175,18 @@ class Coordinator:
         return routed
 
     def flush(self) -> None:
-        """Deliver what an earlier `route` could not."""
+        """Deliver the events that an earlier `route` could not deliver."""
         if self._router is not None:
             with self._counting_failures():
                 self._deliver()
 
     def stats(self) -> Stats:
-        """Return the counts of one moment."""
+        """Return a consistent copy of the counters."""
         self.current_assignment()
         return self._stats
 
     def close(self) -> None:
-        """Stop following the assignment. The router and the connection are their opener's to close."""
+        """Stop following the assignment. This does not close the router and the connection."""
         self._cell.close()
 
     def __enter__(self) -> Self:
@@ -220,7 +219,7 @@ class Coordinator:
             except (AlreadyMember, UnknownNode):
                 if (verb, what) not in self._doubtful and not self._idempotent:
                     raise
-                # Done already: by an earlier try of ours whose answer was lost, or, if that is allowed, before.
+                # The change was already made: by an earlier attempt whose answer was lost or, if allowed, before.
                 if (verb, what) not in self._doubtful:
                     counter = None
                 done = Rebalance(self.current_assignment())
@@ -239,7 +238,7 @@ class Coordinator:
         return done
 
     def _committed(self, plan: Callable[[Assignment], Rebalance], timeout: Duration | None) -> Rebalance:
-        """Plan and exchange until one of both is final. A refusal counts only if it was decided on what stands."""
+        """Plan and exchange until the result is final. A refusal counts only if it was based on the current assignment."""
         deadline = time.monotonic() + (self._timeout if timeout is None else seconds(timeout, "the timeout"))
         standing, fresh, lost = self._cell.snapshot(), False, 0
         while True:
@@ -256,11 +255,11 @@ class Coordinator:
             self._check_shards(done.seen)
             standing, fresh, lost = Snapshot(done.version, done.seen), True, lost + 1
             if lost > 2:
-                # Let others finish: the more often this one lost, the longer.
+                # Wait for other nodes, longer after each lost exchange.
                 time.sleep(min(_left(deadline).total_seconds(), random.uniform(0, 0.001 * 2 ** min(lost, 6))))
 
     def _fresh(self) -> Assignment:
-        """Return the assignment that stands, or, if the cells are away, the one that is known."""
+        """Return the current assignment or, if the cells are unreachable, the locally known one."""
         with contextlib.suppress(Offline):
             self._cell.refresh()
         return self.current_assignment()
@@ -282,7 +281,7 @@ class Coordinator:
             raise
 
     def _add(self, **counts: int) -> None:
-        """Add to the counters. Under the lock."""
+        """Add to the counters. The caller holds the lock."""
         values = msgspec.structs.asdict(self._stats)
         self._stats = Stats(**{name: value + counts.get(name, 0) for name, value in values.items()})
 

@@ -1,10 +1,11 @@
-"""Rounds of blocks on their way into an inbox: one at a time, and each until it is stored.
+"""Deliver rounds of blocks to an inbox: one at a time, and each until it is stored.
 
-**A round is appended only when the one before it is stored.** The next one is cut and encoded in the meantime, but nothing of it
-is sent. So of a producer's events in a shard, those with the numbers 1 to n are stored and no others: no reader ever sees event
-n+1 without n, and a producer that comes back finds in its marks exactly what is stored. Were n+1 on its way while n is, n could
-fail and n+1 be stored: its mark would say that n is stored too, and both the repeat of n and a replay would pass over it. An
-inbox that finds the gap refuses n+1, and takes it for the event of another program; numbers of a producer's own have gaps.
+**A round is appended only after the previous one is stored.** The next round is cut and encoded in the meantime, but
+not sent. So of a producer's events in a shard, exactly those with the numbers 1 to n are stored: no reader ever sees
+event n+1 without n, and a returning producer finds in its marks exactly what is stored. If n and n+1 were in transit
+together, n could fail and n+1 be stored: its mark would say that n is stored too, and both the repeat of n and a replay
+would skip it. An inbox that detects the gap rejects n+1 as the event of another program; a producer's own numbers can
+have gaps.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Blocks that are appended together: at most one of each shard. None: all of a batch was stored already."""
+    """Blocks that are appended together: at most one per shard. None: all events of a batch were already stored."""
 
     producer: str
     blocks: Sequence[Block]
     count: int
-    """How many events these are."""
+    """The number of events."""
     size: int
-    """About how many bytes they take."""
+    """Their approximate size in bytes."""
     ends: int
-    """The number of the batch that is stored when this round is; 0: more rounds of it follow."""
+    """The number of the batch that is stored completely after this round; 0 if more of its rounds follow."""
 
 
 class Delivery:
-    """Appends rounds for one session of a router. Used by one thread at a time; `last_stored` may be read by others."""
+    """Appends rounds for one session of a router. Not thread-safe, except for reading `last_stored`."""
 
     def __init__(self, inbox: Inbox, session: str, timeout: float, closing: threading.Event) -> None:
-        """Take the seconds for which a round is tried; `closing` ends that early."""
+        """Use the number of seconds to retry a round; `closing` ends the retries early."""
         self._inbox, self._session, self._timeout, self._closing = inbox, session, timeout, closing
         self._first_sent: float | None = None
-        """When the round was sent for the first time; None if nothing is in doubt."""
+        """When the round was first sent; None if no round is pending."""
         self.last_stored = time.monotonic()
 
     def append(self, round: Round) -> TidewheelError | None:
-        """Append a round until it works, an error says that it never will, or the time is up; then give the same one again."""
+        """Append a round until it succeeds, fails permanently, or times out; after an error, pass the same round again."""
         pause, began = _FIRST_PAUSE_S, time.monotonic()
         if self._first_sent is None:
             self._first_sent = began

@@ -1,4 +1,4 @@
-"""What can go wrong with a fleet's membership and its routing."""
+"""Errors of a fleet's membership and routing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class CoordinatorError(TidewheelError, public="tidewheel.fleet"):
 
 
 class AlreadyMember(CoordinatorError):
-    """The node has joined before."""
+    """The node is already a member."""
 
 
 class UnknownNode(CoordinatorError):
@@ -18,28 +18,28 @@ class UnknownNode(CoordinatorError):
 
 
 class NoNodes(CoordinatorError):
-    """No node is there to take an event; nothing was sent."""
+    """No node can take an event; nothing was sent."""
 
 
 class AssignmentRefused(CoordinatorError):
-    """An assignment that is not newer than the one that stands, or not for this fleet."""
+    """An assignment is not newer than the current one, or not for this fleet."""
 
 
 class NotCommitted(CoordinatorError):
-    """The cells could not be reached. A retry works, also if the change was committed after all."""
+    """The cells could not be reached. A retry is safe, even if the change was committed."""
 
 
 class HandoverRefused(TidewheelError):
-    """A record that must not follow the newest one of a chain; whoever made it looked at an older one."""
+    """A record must not follow the newest one of a chain, because it is based on an older one."""
 
 
 class Overtaken(TidewheelError):
-    """A later run has a shard that this one was to take; begin another run."""
+    """A later run has a shard that this run wanted to take; start another run."""
 
 
 class ProgramDiffers(CoordinatorError):
-    """A node was started with another program, state or inbox than the fleet has."""
+    """A node was started with another program, state or inbox than the fleet."""
 
 
 class UnknownFleet(CoordinatorError):
-    """No fleet of that job is at these places."""
+    """There is no fleet of that job at these locations."""

@@ -1,4 +1,4 @@
-"""The state of a whole fleet as one manifest, for whoever wants to read it."""
+"""The state of a whole fleet as one manifest, for readers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tidewheel._storage import Store
 
 
 def is_divided(found: Manifest) -> bool:
-    """Tell whether a checkpoint is of a fleet itself, whose state is in the chains of its runs, and not of one of these."""
+    """Return whether a checkpoint belongs to a fleet itself, whose state is in the chains of its runs, and not to a run."""
     return found.fleet is not None and run_of(found.id.stream_id) == ORIGIN
 
 
 def newest(store: Store, found: Manifest) -> Manifest:
-    """Return the newest state of a job whose newest checkpoint was found: that one, or of a fleet the whole."""
+    """Return the newest state of a job from its newest checkpoint: that one or, for a fleet, the combined state."""
     return whole(store, found.id.stream_id) if is_divided(found) else found
 
 
 def whole(store: Store, job: str) -> Manifest:
     """Return a manifest of all shards, each as its holder's newest commit left it. It is in no chain.
 
-    Shards are as of different moments, as the nodes are; each is what one commit left.
+    Shards are as of different times, because nodes commit independently; each is the result of one commit.
     """
     chains = Chains(store, job)
     ledgers = chains.ledgers()

@@ -1,6 +1,6 @@
-"""Events that wait in a router, and how they are cut into blocks: by columns, for many events at once.
+"""Collect waiting events in a router and cut them into blocks, by columns, for many events at once.
 
-Not safe for several threads by itself.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tidewheel._connectors.inbox.base import Block, Bytes
 from tidewheel._connectors.inbox.events import compressed, packed
 
 EVENT_OVERHEAD = 16
-"""Bytes that an event takes in a block besides its key and payload."""
+"""The bytes of an event in a block besides its key and payload."""
 BLOCK_EVENTS = 5_000
-"""The most events in a block: a reader that is to read no more than so many events stops between two blocks."""
+"""The maximum number of events in a block: a reader with a limit of this many events stops between two blocks."""
 _TEXT = b"s"
-"""The letter of stored keys that are text."""
+"""The first letter of stored text keys."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -32,20 +32,20 @@ class Chunk:
     shards: NDArray[np.uint16]
     keys: pa.Array
     lines: pa.Array
-    """Payloads with a line break behind each."""
+    """Payloads, each followed by a line break."""
     numbers: NDArray[np.int64] | None = None
     text: bool = False
-    """Whether the keys are text, without the letter that stored keys begin with."""
+    """Whether the keys are text, without the first letter of stored keys."""
 
     @property
     def size(self) -> int:
-        """About how many bytes the events take."""
+        """The approximate size of the events in bytes."""
         return int(self.keys.nbytes + self.lines.nbytes)
 
 
 @dataclass(slots=True)
 class Gathered:
-    """Events in the order in which they were taken: whole chunks, then single ones."""
+    """Events in the order of arrival: whole chunks, then single events."""
 
     count: int = 0
     size: int = 0
@@ -57,12 +57,12 @@ class Gathered:
     """The producer's own numbers; empty if the router counts."""
 
     def add(self, chunk: Chunk) -> None:
-        """Put many events behind the others."""
+        """Append many events."""
         self.seal()
         self.chunks.append(chunk)
 
     def seal(self) -> None:
-        """Make a chunk of the single events."""
+        """Convert the single events to a chunk."""
         if self.shards:
             lines = [payload + b"\n" for payload in self.payloads]
             self.chunks.append(
@@ -94,7 +94,7 @@ class Gathered:
 
 @dataclass(slots=True, frozen=True)
 class _Values:
-    """A run of a column's values: where each begins and ends in the column's bytes. Cut without asking Arrow each time."""
+    """A range of a column's values with their positions in the column's bytes, so that slicing does not need Arrow."""
 
     offsets: NDArray[np.int64]
     data: memoryview
@@ -117,7 +117,7 @@ class _Values:
 
 @dataclass(slots=True, frozen=True)
 class Part:
-    """The events of one block, not encoded yet."""
+    """The events of one block, not yet encoded."""
 
     shard: int
     first: int
@@ -129,12 +129,12 @@ class Part:
 
     @property
     def through(self) -> int:
-        """The number of the last event, if the numbers are the producer's own; else 0."""
+        """The number of the last event, if the producer numbers its events; otherwise 0."""
         return 0 if self.numbers is None else int(self.numbers[-1])
 
     @property
     def size(self) -> int:
-        """About how many bytes the events take."""
+        """The approximate size of the events in bytes."""
         return len(self.keys.raw()) + len(self.lines.raw()) + self.count * EVENT_OVERHEAD
 
     def packed(self) -> list[Bytes]:
@@ -152,23 +152,23 @@ def blocks_of(parts: Sequence[Part], *, compress: bool) -> list[Block]:
 
 
 def _joined(blocks: Sequence[Sequence[Bytes]]) -> list[memoryview]:
-    """Return the data of blocks, all in one piece of memory: many of middling size would be given back and got anew."""
+    """Return the data of blocks in one buffer: allocating and freeing many of medium size would be slow."""
     whole = memoryview(b"".join(itertools.chain.from_iterable(blocks)))
     ends = itertools.accumulate((sum(map(len, pieces)) for pieces in blocks), initial=0)
     return [whole[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 class Cutter:
-    """Numbers a producer's events per shard, passes over those that are stored, and cuts the rest into blocks."""
+    """Numbers a producer's events per shard, skips stored ones, and cuts the rest into blocks."""
 
     def __init__(self, last: Mapping[int, int], stored: Mapping[int, int], block_bytes: int) -> None:
-        """Take by shard the number of the last event that was cut before, and of the last that is stored."""
+        """Use, by shard, the numbers of the last event cut and of the last event stored."""
         self._last, self._stored, self._block_bytes = dict(last), dict(stored), block_bytes
         self.passed_over = 0
-        """How many events were stored already."""
+        """How many events were already stored."""
 
     def rounds(self, gathered: Gathered) -> list[list[Part]]:
-        """Return the blocks to append, round by round: a round has at most one block of each shard."""
+        """Return the blocks to append, round by round: a round has at most one block per shard."""
         rounds: list[list[Part]] = []
         for part in self._by_shard(gathered.whole()):
             for number, piece in enumerate(self._pieces(part)):
@@ -178,7 +178,7 @@ class Cutter:
         return rounds
 
     def _by_shard(self, chunk: Chunk) -> Iterator[Part]:
-        """Give the events of each shard, in order, without those that are stored."""
+        """Yield the events of each shard, in order, without stored ones."""
         order = np.argsort(chunk.shards, kind="stable")
         shards = chunk.shards[order]
         indices = pa.array(order)
@@ -204,7 +204,7 @@ class Cutter:
                 yield Part(shard, first, end - begin, *cut, own, chunk.text)
 
     def _pieces(self, part: Part) -> Iterator[Part]:
-        """Cut what is too large for one block."""
+        """Split events that are too large for one block."""
         count, keys, lines = part.count, part.keys.offsets, part.lines.offsets
         begin, before = 0, int(keys[0] + lines[0])
         if count <= BLOCK_EVENTS and int(keys[-1] + lines[-1]) - before + count * EVENT_OVERHEAD <= self._block_bytes:
@@ -222,7 +222,7 @@ class Cutter:
 
 
 def lines_array(lines: bytes) -> pa.Array:
-    """Return lines, each with a line break behind it, as a column."""
+    """Return lines, each with a line break, as a column."""
     ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n")) + 1
     offsets = np.concatenate([[0], ends])
     return pa.Array.from_buffers(pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(lines)])
@@ -234,7 +234,7 @@ def longest(column: pa.Array) -> int:
 
 
 def begins_any(column: pa.Array, byte: bytes) -> bool:
-    """Tell whether a value of a column, none of which is empty, begins with a byte."""
+    """Return whether any value of a column without empty values begins with a byte."""
     first = np.frombuffer(column.buffers()[2], np.uint8)[_offsets(column)[:-1]]
     return bool((first == ord(byte)).any())
 

@@ -1,32 +1,32 @@
-"""How a shard moves from one node's run to another's: which record goes into whose chain, and what an adopter may do.
+"""Move shards between runs of nodes: which record goes into which chain, and what an adopter may do.
 
-Pure. Every run of a node has a chain of its own, and each record of it has a *ledger*: the shards that the run holds, with
-their references and inbox positions, and those that were taken from it. Each move of a shard raises its *term* by one. Term
-t is decided by one record in the chain of the run that had term t-1, and a chain has only one record of each number:
-so a shard has one holder, whatever anybody believes about assignments, leases and clocks.
+These are pure functions. Every run of a node has its own chain, and each record of it has a *ledger*: the shards that
+the run holds, with their references and inbox positions, and those that were taken from it. Each move of a shard raises
+its *term* by one. One record in the chain of the run that had term t-1 decides term t, and a chain has only one record
+of each number: so a shard has one holder, whatever anybody believes about assignments, leases and clocks.
 
 1. Revoke. The taker appends to the holder's chain a ledger without the shard, which names the taker and the next term.
    The holder's own next commit finds its number taken, and its run ends.
-2. Publish. The taker publishes the output that the holder had committed and perhaps not published, under the number of its
-   commit. Once a number of a run is published, a sink passes over that one and smaller ones: so a holder that was paused and
-   wakes up overwrites nothing. (It takes a sink that publishes a commit as a whole or not at all.)
+2. Publish. The taker publishes the output that the holder had committed but may not have published, under the number of
+its commit. Once a number of a run is published, a sink skips that number and smaller ones: so a holder that was paused
+and resumes overwrites nothing. (This needs a sink that publishes a commit atomically.)
 3. Adopt. The taker appends to its own chain a ledger with the shard, at the term that the revoking record gave it. No
    state is copied: the references are the holder's.
 
-A taker that dies between 1 and 3 is passed over: whoever comes next appends to the dead taker's chain that the shard was
-taken from it too, though it never adopted it. A ledger remembers the highest term of every shard that was ever its run's,
-so that neither the taker, if it wakes up, nor a latecomer with an old view goes back to a term that is over.
+If a taker dies between 1 and 3, it is skipped: the next taker appends to the dead taker's chain that the shard was
+taken from it too, though it never adopted it. A ledger remembers the highest term of every shard that ever belonged to
+its run, so that neither the first taker, if it resumes, nor a node with an outdated view goes back to an old term.
 
-A run that is over, and from which everything was taken on, is *removed* in the end, chain and all. A request of it that was on
-its way for long may take effect after that: then a holder's record names a taker that is gone. It can never adopt, nor was it
-ever passed over, or the shard would show at a higher term by now. So whoever wants the shard takes it from that holder again,
-at the next term. This needs a look at all ledgers that began after the taker was known to be gone: an earlier look may have
-missed who had got the shard from the taker before it was removed.
+An ended run, from which everything was taken, is finally *removed* with its chain. A delayed request of that run may
+take effect later: then a holder's record names a taker that no longer exists. That taker can never adopt the shard and
+was never skipped, or the shard would have a higher term by now. So the next taker takes the shard from that holder
+again, at the next term. This requires reading all ledgers after the taker was known to be gone: an earlier read may
+have missed who got the shard from the taker before it was removed.
 
-A holder commits only when the output of its last commit is published. Takers do not wait for that: their records carry it
-on.
+A holder commits only when the output of its last commit is published. Takers do not wait for that: their records carry
+the output.
 
-What no run ever held is held by the *origin*, a chain that belongs to no run.
+Shards that no run ever held belong to the *origin*, a chain that belongs to no run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ORIGIN = "origin"
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True):
-    """A shard as its holder's newest commit left it: its term, how far its inbox is counted, and what its state is."""
+    """A shard as its holder's newest commit left it: its term, its inbox position, and its state."""
 
     term: int
     position: int = 0
@@ -51,29 +51,29 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Revoked(msgspec.Struct, frozen=True, array_like=True):
-    """A shard that was taken from a run: by whom, and what the taker may adopt."""
+    """A shard that was taken from a run: the taker, and what it may adopt."""
 
     to: str
     holding: Holding
 
 
 class Ledger(msgspec.Struct, frozen=True):
-    """What a run's record says about shards. Treat the mappings as frozen too."""
+    """The content of a run's record about shards. Treat the mappings as frozen too."""
 
     run: str
     number: int = 0
     """The number of its record in the run's chain; 0 before the first."""
     held: dict[int, Holding] = {}
     revoked: dict[int, Revoked] = {}
-    """What was taken and is not yet adopted, as far as this run knows."""
+    """The shards that were taken and, as far as this run knows, not yet adopted."""
     terms: dict[int, int] = {}
-    """The highest term of each shard that was ever this run's, held or not."""
+    """The highest term of each shard that ever belonged to this run, held or not."""
     staged: int = 0
-    """The number of the commit whose output this record carries; 0: none yet."""
+    """The number of the commit whose output this record carries; 0 if none."""
 
 
 class Custody(msgspec.Struct, frozen=True):
-    """Whose a shard is: `run` holds it, or has yet to adopt it from `source`."""
+    """The owner of a shard: `run` holds it, or has yet to adopt it from `source`."""
 
     run: str
     holding: Holding
@@ -81,13 +81,13 @@ class Custody(msgspec.Struct, frozen=True):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Create the record of this ledger in its run's chain, if its number is free. If it is not, look again."""
+    """Create the record of this ledger in its run's chain, if its number is free. If not, read again."""
 
     ledger: Ledger
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """Make the output of a run's commit visible, unless that one or a later one is."""
+    """Publish the output of a run's commit, unless that commit or a later one is published."""
 
     run: str
     number: int
@@ -115,7 +115,7 @@ def revoke(ledger: Ledger, shards: Iterable[int], to: str) -> Ledger:
 
 
 def pass_over(ledger: Ledger, pending: Mapping[int, Holding], to: str) -> Ledger:
-    """Return the ledger that takes from a run what it was given and has not adopted."""
+    """Return the ledger that takes from a run the shards that it was given but has not adopted."""
     taken, terms = {}, {}
     for shard, holding in pending.items():
         _check_open(ledger, shard, holding)
@@ -125,7 +125,7 @@ def pass_over(ledger: Ledger, pending: Mapping[int, Holding], to: str) -> Ledger
 
 
 def reclaim(ledger: Ledger, shards: Iterable[int], to: str) -> Ledger:
-    """Return the ledger that takes from a run once more what it had given to one that is gone."""
+    """Return the ledger that takes shards from a run again that it had given to a removed run."""
     taken = {}
     for shard in shards:
         holding = ledger.revoked[shard].holding
@@ -143,7 +143,7 @@ def adopt(ledger: Ledger, pending: Mapping[int, Holding]) -> Ledger:
 
 
 def custody(ledgers: Mapping[str, Ledger]) -> dict[int, Custody]:
-    """Return whose each shard is by these ledgers, which need not be of one moment: the highest term counts."""
+    """Return the owner of each shard. The ledgers can be from different times: the highest term counts."""
     found: dict[int, Custody] = {}
     for ledger in ledgers.values():
         for shard, taken in ledger.revoked.items():
@@ -163,12 +163,12 @@ def next_step(
     published: Mapping[str, int],
     gone: Collection[str] = (),
 ) -> Step | None:
-    """Return what a run must do next to get the shards it wants, None if it can do nothing with what it knows.
+    """Return a run's next step towards the shards it wants; None if its information allows no step.
 
-    `ledgers` are the newest that it has read, its own included; `published` says by run which commit's
-    output it has published last; `gone` are runs that were known to be removed before the first of these ledgers was read. After
-    each step, and after None, it reads all of them again: also its own, since an append
-    whose answer never came may have taken effect later.
+    `ledgers` are the newest that it has read, including its own; `published` has, by run, the last commit whose output
+    it has published; `gone` are runs that were known to be removed before the first of these ledgers was read. After
+    each step, and after None, the run must read all ledgers again, including its own, because an append without an
+    answer may take effect later.
     """
     known = custody(ledgers)
     missing = [shard for shard in sorted(set(wanted)) if shard in known and shard not in ledgers[me].held]
@@ -185,7 +185,7 @@ def next_step(
             reclaimed.setdefault(whose.source, []).append(shard)
             continue
         if whose.run not in ledgers or not _is_open(ledgers[whose.run], shard, whose.holding):
-            continue  # The taker is not known here, or what is known of the holder is older than what is known of it.
+            continue  # The taker is unknown here, or the information about the holder is older than that about the taker.
         source = ledgers[whose.source]
         if published.get(source.run, 0) < source.staged:
             return Publish(source.run, source.staged)

@@ -1,4 +1,4 @@
-"""How far back a fleet's inbox is still needed, and letting go of the rest."""
+"""Find the events of a fleet's inbox that are still needed, and delete the others."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tidewheel._fleet.ledger import ledger_of
 
 
 def needed_from(chains: Chains) -> dict[int, int]:
-    """Return for every shard the position from which its events are needed; 0 where nothing was read yet.
+    """Return for every shard the position from which its events are needed; 0 if nothing was read yet.
 
-    Needed is what its holder has yet to count, and what was counted after a checkpoint that the holder keeps.
+    Needed are events that the holder has not processed, and those processed after a checkpoint that the holder keeps.
     """
     custody = handover.custody(chains.ledgers())
     lowest = {shard: whose.holding.position for shard, whose in custody.items()}
@@ -26,7 +26,7 @@ def needed_from(chains: Chains) -> dict[int, int]:
 
 
 def trim(chains: Chains, inbox: Inbox, older_than: float = 0.0) -> bool:
-    """Let go of events that nobody needs and that are so many seconds old; False if all are needed."""
+    """Delete events that are not needed and older than this many seconds; return False if all are needed."""
     needed = needed_from(chains)
     if not all(needed.values()):
         return False

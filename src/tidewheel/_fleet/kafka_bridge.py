@@ -1,7 +1,7 @@
-"""The bridge from a Kafka topic to a fleet's inbox: each record is stored once, however often the bridge is started.
+"""The bridge from a Kafka topic to a fleet's inbox: each record is stored once, however often the bridge is restarted.
 
-A partition is a producer, and the offsets of its records are the producer's numbers. So a record that was stored before, by
-whatever bridge, is passed over, and the offsets that are committed to Kafka only save reading.
+A partition is a producer, and the offsets of its records are the producer's numbers. So a record that any bridge has
+stored before is skipped, and the offsets committed to Kafka only save reading.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _ERROR_CHARACTERS = 2_000
 
 @dataclass(frozen=True)
 class BridgeSettings:
-    """From which topic, by which key, and what becomes of a record that is no event."""
+    """The topic, the key, and the handling of invalid records."""
 
     connection: Connection
     topic: str
     key: str | None
-    """The field of a record's JSON that is the event's key; None: the record's own key, as text."""
+    """The JSON field that is the event's key; None uses the record's own key, as text."""
     group: str
     dead_letters: Inbox | None = None
 
@@ -54,7 +54,7 @@ class KafkaBridge:
         self._routers: dict[int, Router] = {}
         self._letters: dict[int, Router] = {}
         self._next: dict[int, int] = {}
-        """By partition the offset behind the last record that was routed."""
+        """By partition, the offset after the last routed record."""
         self._committed: dict[int, int] = {}
         self._consumer = client(
             Consumer,
@@ -69,7 +69,7 @@ class KafkaBridge:
         )
 
     def run(self, stop: Callable[[], bool], to_the_end: bool = False) -> int:
-        """Carry records over until told to stop, or to the end of the topic; return how many were stored."""
+        """Transfer records until stopped, or to the end of the topic; return the number of stored records."""
         with self._closing():
             waiting = self._assign()
             flushed = time.monotonic()
@@ -91,7 +91,7 @@ class KafkaBridge:
         return sum(router.delivered for router in self._routers.values())
 
     def _assign(self) -> set[int]:
-        """Begin where an earlier bridge ended, or with the oldest record; return the partitions."""
+        """Start where an earlier bridge ended, or with the oldest record; return the partitions."""
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
         settings = self._settings
@@ -117,7 +117,7 @@ class KafkaBridge:
 
     def _route(self, message: Any) -> None:
         partition, offset = message.partition(), message.offset()
-        # Numbers begin with 1, offsets with 0.
+        # Numbers start with 1, offsets with 0.
         try:
             self._routers[partition].route(*self._key_of(message), number=offset + 1)
         except (ConfigError, *UNDECODABLE) as error:
@@ -138,7 +138,7 @@ class KafkaBridge:
         self._next[partition] = offset + 1
 
     def _flush(self) -> None:
-        """Wait until all that was read is stored; then tell Kafka, for the next bridge to begin there."""
+        """Wait until all records read so far are stored; then commit the offsets to Kafka, for the next bridge."""
         from confluent_kafka import TopicPartition
 
         for router in (*self._routers.values(), *self._letters.values()):
@@ -169,13 +169,13 @@ class KafkaBridge:
             yield
         finally:
             for router in (*self._routers.values(), *self._letters.values()):
-                # All that was promised is flushed; the rest is read again by the next bridge.
+                # All confirmed records are flushed; the next bridge reads the rest again.
                 router.abandon()
             self._consumer.close()
 
 
 def _keyed(field: str | None) -> Callable[[Any], tuple[Any, bytes]]:
-    """Return what gives the key and the payload of a record."""
+    """Return a function that extracts the key and the payload of a record."""
     if field is not None:
         shape = msgspec.defstruct("Record", [("key", str | int | bool | float)], rename={"key": field})
         decode = msgspec.json.Decoder(shape).decode

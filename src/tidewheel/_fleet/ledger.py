@@ -1,7 +1,7 @@
-"""The hand-over ledger of a node's run, in the manifests of its chain. Pure.
+"""The hand-over ledger of a node's run, stored in the manifests of its chain.
 
-A run's manifests are those of any job. What the hand-over adds, terms and revoked shards, is their field `fleet`, which
-batches carry on untouched; which state a shard has and how far its inbox is counted, a batch says anyway.
+A run's manifests are those of any job. The hand-over adds terms and revoked shards in the field `fleet`, which batches
+copy unchanged; the state of a shard and its inbox position are in the manifest anyway.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tidewheel._time.shard_epochs import earliest, epoch_of, latest, shards_behi
 from tidewheel.errors import CorruptError, StateError
 
 SEQUENCES = 1 << 32
-"""How many sequences a run has: those of run 7 begin at seven times as many, so labels ascend from run to run."""
+"""The number of sequences per run: those of run 7 begin at seven times this, so that labels ascend from run to run."""
 
 
 def stream_of(job: str, run: str) -> str:
-    """Return the stream of a run's chain. No job is called so: job names have no slash.
+    """Return the stream of a run's chain. It cannot be a job's, because job names have no slash.
 
     >>> stream_of("orders", "7"), stream_of("orders", ORIGIN)
     ('orders/7', 'orders')
@@ -36,12 +36,12 @@ def stream_of(job: str, run: str) -> str:
 
 
 def run_of(stream: str) -> str:
-    """Return the run whose chain a stream is."""
+    """Return the run of a chain's stream."""
     return stream.partition("/")[2] or ORIGIN
 
 
 def check_fleet(state: Manifest, n_shards: int) -> None:
-    """Refuse a job that was run by itself, or that has another number of shards."""
+    """Raise for a job that ran alone, or that has another number of shards."""
     job = state.id.stream_id
     if state.fleet is None:
         raise StateError(
@@ -56,7 +56,7 @@ def check_fleet(state: Manifest, n_shards: int) -> None:
 
 
 def first_state(job: str, n_shards: int, lineage: str, token: str) -> Manifest:
-    """Return the first manifest of the origin: it holds every shard, empty."""
+    """Return the first manifest of the origin, which holds all shards, empty."""
     return Manifest(
         CheckpointId(job, 1),
         kind="handover",
@@ -68,7 +68,7 @@ def first_state(job: str, n_shards: int, lineage: str, token: str) -> Manifest:
 
 
 def begun_state(job: str, number: int, token: str, first: Manifest, closed_by: str | None = None) -> Manifest:
-    """Return the first manifest of a run, which holds nothing yet; `first` is any of the origin's."""
+    """Return the first manifest of a run, without shards; `first` is any of the origin's manifests."""
     run = str(number)
     return Manifest(
         CheckpointId(stream_of(job, run), number * SEQUENCES),
@@ -81,7 +81,7 @@ def begun_state(job: str, number: int, token: str, first: Manifest, closed_by: s
 
 
 def ledger_of(state: Manifest) -> Ledger:
-    """Return what a manifest says about shards; its references are by the names that all runs know."""
+    """Return the ledger in a manifest, with the file names that all runs use."""
     stream = state.id.stream_id
     stored = state.fleet
     if stored is None:
@@ -104,10 +104,10 @@ def ledger_of(state: Manifest) -> Ledger:
 
 
 def state_of(head: Manifest, ledger: Ledger, token: str, sources: Iterable[Manifest] = ()) -> Manifest:
-    """Return the manifest that makes a ledger the next of its chain, on behalf of the run with that token.
+    """Return the manifest that appends a ledger to its chain, for the run with that token.
 
-    It carries on the output that may not be published. `sources` are the manifests that shards are gained from:
-    neither time nor what is known of the operators goes back. A shard whose holder's clock was behind is noted as such.
+    It carries output that may not be published. `sources` are the manifests from which shards are gained: neither time
+    nor the descriptions of operators go back. A shard whose holder's clock was behind is marked.
     """
     sources = tuple(sources)
     known = (head, *sources)
@@ -140,31 +140,31 @@ def state_of(head: Manifest, ledger: Ledger, token: str, sources: Iterable[Manif
 
 
 def closed(head: Manifest, token: str) -> Manifest:
-    """Return the manifest that closes a chain: its run adopts nothing any more."""
+    """Return the manifest that closes a chain: its run adopts no more shards."""
     ledger = ledger_of(head)
     state = state_of(head, msgspec.structs.replace(ledger, number=ledger.number + 1), token)
     return state.replace(fleet=_stored(ledger, token))
 
 
 def is_closed(head: Manifest) -> bool:
-    """Tell whether a chain is closed."""
+    """Return whether a chain is closed."""
     return head.fleet is not None and head.fleet.closed_by is not None
 
 
 def last_of(head: Manifest, token: str) -> Manifest:
-    """Return the last manifest of a chain that is to be removed: nobody appends to it any more."""
+    """Return the last manifest of a chain that will be removed: nobody appends to it."""
     ledger = ledger_of(head)
     state = state_of(head, msgspec.structs.replace(ledger, number=ledger.number + 1), token)
     return state.replace(fleet=_stored(ledger, token, is_last=True))
 
 
 def is_last(head: Manifest) -> bool:
-    """Tell whether a chain is about to be removed."""
+    """Return whether a chain is about to be removed."""
     return head.fleet is not None and head.fleet.is_last
 
 
 def _stored(ledger: Ledger, closed_by: str | None = None, is_last: bool = False) -> FleetLedger:
-    """Return what a manifest keeps of a ledger; the manifest itself says the rest."""
+    """Return the part of a ledger that a manifest does not already contain."""
     held = {shard: HeldShard(holding.term, holding.position) for shard, holding in ledger.held.items()}
     revoked = {
         shard: RevokedShard(taken.to, taken.holding.term, taken.holding.position, taken.holding.parts)
@@ -174,7 +174,7 @@ def _stored(ledger: Ledger, closed_by: str | None = None, is_last: bool = False)
 
 
 def _epochs(head: Manifest, ledger: Ledger, sources: Iterable[Manifest]) -> dict[int, int | None]:
-    """Return the epoch that each shard with state got last; of one that is let go, too: its taker looks here."""
+    """Return the last epoch that each shard with state received, also for released shards, for their takers."""
     shards = {shard: epoch_of(shard, head.delivered_epoch, head.behind) for shard in (*head.shards, *head.behind)}
     for source in sources:
         for shard in _adopted(head, ledger, source):
@@ -183,7 +183,7 @@ def _epochs(head: Manifest, ledger: Ledger, sources: Iterable[Manifest]) -> dict
 
 
 def _operators(head: Manifest, ledger: Ledger, sources: Iterable[Manifest]) -> dict[int, dict[str, OperatorInfo]]:
-    """Return what the program of whoever held a shard kept in it; of one that is let go, too: its taker looks here."""
+    """Return the operators that the previous holder's program had in each shard, also for released shards, for their takers."""
     shards = {
         shard: head.former_operators.get(shard, head.operators) for shard in (*head.shards, *head.former_operators)
     }
@@ -194,10 +194,10 @@ def _operators(head: Manifest, ledger: Ledger, sources: Iterable[Manifest]) -> d
 
 
 def gained(head: Manifest, ledger: Ledger) -> set[int]:
-    """Return the shards of which a ledger knows and the newest record of its chain does not.
+    """Return the shards in a ledger that are not in the newest record of its chain.
 
-    They are those that it adopts, and those that are taken from a run which never adopted them: whoever adopts them from
-    there must find what is known of them.
+    These are the shards that it adopts, and those taken from a run which never adopted them: their next adopter must
+    find their data there.
     """
     before = ledger_of(head)
     passed = ledger.revoked.keys() - before.revoked.keys() - before.held.keys()
@@ -215,13 +215,13 @@ def _adopted(head: Manifest, ledger: Ledger, source: Manifest) -> list[int]:
 
 
 def check_inbox(state: Manifest, inbox: Inbox) -> None:
-    """Refuse an inbox that is not the one that a run has read."""
+    """Raise if an inbox is not the one that a run has read."""
     for position in state.source_offsets.values():
         check_identity(identity_of(position), inbox)
 
 
 def _positions(offsets: Mapping[str, Position]) -> dict[int, int]:
-    """Return the positions by shard in the offsets of the one source that a job in a fleet has."""
+    """Return the positions by shard in the offsets of the only source of a job in a fleet."""
     found: dict[int, int] = {}
     for position in offsets.values():
         found.update(positions_of(position))

@@ -1,7 +1,7 @@
-"""A node's place in its fleet: a lease that shows it is alive, and the removal of those whose lease lapsed.
+"""A node's membership in its fleet: a lease that shows it is alive, and the removal of nodes whose lease expired.
 
-Leases and assignments only decide who tries to take a shard; that nobody works on one that was taken is decided by
-the chains.
+Leases and assignments only decide who tries to take a shard. The chains ensure that nobody works on a shard that was
+taken.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _PAUSE_S = 0.05
 
 
 class Program(msgspec.Struct, frozen=True):
-    """Which program a fleet runs, on which state and inbox, and which node said so."""
+    """The program, state and inbox of a fleet, and the node that set them."""
 
     fingerprint: str
     node: str
     state: str = ""
-    """The identity of the state: a random text in the store. Empty: a node of an older version wrote this."""
+    """The identity of the state: a random text in the store. Empty if a node of an older version wrote this."""
     inbox: int = 0
-    """The identity of the inbox. 0: an older version made the inbox, or wrote this."""
+    """The identity of the inbox. 0 if an older version created the inbox or wrote this."""
 
 
 def difference(standing: Program, mine: Program) -> str | None:
-    """Return in what a node differs from its fleet, None if in nothing. What an older version left out fits everything."""
+    """Return how a node differs from its fleet; None if it does not. Values missing from older versions match everything."""
     if standing.fingerprint != mine.fingerprint:
         return (
             f"runs another program: its graph has the fingerprint {standing.fingerprint}, as node {standing.node} has it, this "
@@ -63,12 +63,12 @@ def difference(standing: Program, mine: Program) -> str | None:
 
 
 def merged(standing: Program, mine: Program) -> Program:
-    """Return what is known of a fleet's program when a node that fits adds what an older version left out."""
+    """Return a fleet's program with the values added that an older version left out."""
     return msgspec.structs.replace(standing, state=standing.state or mine.state, inbox=standing.inbox or mine.inbox)
 
 
 class Watch:
-    """Tells which leases stand still. For use by one thread."""
+    """Detects leases that are not renewed. Not thread-safe."""
 
     def __init__(self, connection: Connection, job: str, clock: Callable[[], float] = seconds_since_boot) -> None:
         self._leases: CellMapReader[Tenure] = connection.map_reader(f"fleet/{job}", Tenure, namespace=LEASES)
@@ -78,13 +78,13 @@ class Watch:
         self._looked: dict[str, float] = {}
 
     def tenure(self, node: str) -> Tenure | None:
-        """Return who holds the lease of a node, lapsed or not."""
+        """Return the holder of a node's lease, expired or not."""
         return self._leases.get(node)
 
     def living(self, nodes: Collection[str], ttl: float) -> list[str]:
-        """Return which of these renew their leases, as soon as one does; none if they all stand still for their time.
+        """Return the nodes that renew their leases, as soon as there is one; none if all leases expire.
 
-        `Offline` if the backend does not answer: then nothing is known of them.
+        Raises `Offline` if the backend does not answer: then nothing is known about them.
         """
         before = {node: self._leases.snapshot(node).version for node in nodes}
         while nodes:
@@ -93,7 +93,7 @@ class Watch:
                 return renewed
             if not self._connection.is_online:
                 self._leases.refresh()
-            # Look at all of them: the time of a lease goes on from look to look.
+            # Check all of them: the time of a lease is counted from check to check.
             lapsed = [self.lapsed(node, ttl) for node in nodes]
             if all(lapsed):
                 return []
@@ -101,14 +101,14 @@ class Watch:
         return []
 
     def lapsed(self, node: str, ttl: float) -> bool:
-        """Tell whether a node's lease has stood still for its whole time; `ttl` counts where there is none.
+        """Return whether a node's lease was not renewed for its whole ttl; `ttl` is used if there is no lease.
 
-        Before that is said, the lease is read from the backend: what this node was told may be old. `Offline` if the
-        backend does not answer.
+        The lease is first read from the backend, because the local value may be old. Raises `Offline` if the backend
+        does not answer.
         """
         reconnects = self._connection.reconnects
         if not self._connection.is_online or reconnects != self._reconnects:
-            # Nobody could renew, or this node did not see it: all get their whole time again.
+            # Nobody could renew, or this node did not see it: restart the time of all leases.
             self._standing, self._reconnects = {}, reconnects
         if not self._look(node, ttl):
             return False
@@ -124,7 +124,7 @@ class Watch:
 
 
 class Membership:
-    """One node's membership. `keep_up` is to be called a few times a second, by one thread."""
+    """One node's membership. Call `keep_up` a few times per second, from one thread."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Membership:
     def enter(self) -> None:
         """Take the node's lease.
 
-        `HeldError`: a living node has the name. `ProgramDiffers`: the fleet runs another program, or on another state or
+        Raises `HeldError` if a live node has the name, and `ProgramDiffers` if the fleet runs another program, state or
         inbox.
         """
         try:
@@ -171,25 +171,25 @@ class Membership:
             raise
 
     def join(self) -> None:
-        """Become a member: from now on shards are this node's to work on."""
+        """Become a member: from now on shards can be assigned to this node."""
         self.coordinator.join()
 
     def assignment(self) -> Assignment:
-        """Return the newest assignment that is known here."""
+        """Return the newest locally known assignment."""
         return self.coordinator.current_assignment()
 
     def shards(self) -> frozenset[int]:
-        """Return the shards that this node is to have."""
+        """Return the shards that are assigned to this node."""
         return frozenset(self.assignment().shards_of(self.node))
 
     @property
     def is_draining(self) -> bool:
-        """Whether somebody asked this node to leave."""
+        """Whether this node was asked to leave."""
         return self.node in self._drains
 
     def keep_up(self) -> None:
-        """Stay a member, and remove those who are gone. What fails is to be tried again: the next call does."""
-        with contextlib.suppress(AlreadyMember, UnknownNode):  # Another did the same at this moment.
+        """Stay a member, and remove failed nodes. After an error, the next call retries."""
+        with contextlib.suppress(AlreadyMember, UnknownNode):  # Another node did the same.
             if not self._lease.held:
                 self._lease.release()
                 if not self._lease.try_acquire():
@@ -203,18 +203,18 @@ class Membership:
                     self.coordinator.leave(other)
 
     def leave(self) -> None:
-        """Stop being a member; others take the shards at once."""
+        """Leave the membership; other nodes take the shards at once."""
         self.coordinator.leave()
         self._drains.remove(self.node)
 
     def close(self) -> None:
-        """Let go of the lease; if the cells do not answer, it lapses, which comes to the same."""
+        """Release the lease; if the cells do not answer, it expires, with the same effect."""
         with contextlib.suppress(CellError):
             self._lease.close()
             self.coordinator.close()
 
     def _agree(self) -> None:
-        """Check that all living nodes run one program on one state and inbox; the first of them says which."""
+        """Check that all live nodes have the same program, state and inbox; the first node sets them."""
         while True:
             standing, mine = self._program.refresh(), self._mine
             if standing.value is not None:

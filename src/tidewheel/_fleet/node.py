@@ -1,8 +1,8 @@
-"""A node of a fleet: it joins, takes the shards that are its to work on, runs them, and gives way when they are another's.
+"""A node of a fleet: it joins, takes its assigned shards, runs them, and releases them when they are reassigned.
 
-Whenever the shards of a node change, its run ends and another begins, which adopts what the node is to have: from other
-nodes' runs, and from its own earlier one. So a run adopts before its first batch only, and one from which something was
-taken commits nothing more; within a run, everything is as in a run of the whole job.
+Whenever the shards of a node change, its run ends and another starts, which adopts the assigned shards: from other
+nodes' runs, and from the node's own earlier run. So a run adopts only before its first batch, and a run that lost a
+shard commits nothing more; otherwise a run works like a run of the whole job.
 """
 
 from __future__ import annotations
@@ -46,39 +46,39 @@ _TIDY_SECONDS = 60.0
 
 
 class Ended(Protocol):
-    """How a run ended."""
+    """The result of a run."""
 
     @property
     def stopped(self) -> bool:
-        """Whether it was asked to."""
+        """Whether the run was asked to end."""
 
 
 class Driving(Protocol):
-    """One run, at work."""
+    """One active run."""
 
     def execute(self) -> Ended:
         """Run until stopped, or raise; a `FencedError` if a shard was taken from the run."""
 
     def stop(self) -> None:
-        """Let the batch that is running finish and commit, then end. From any thread."""
+        """Finish and commit the current batch, then end. Can be called from any thread."""
 
 
 class Engine(Protocol):
-    """What carries a node's data: Spark, or this process in the tests."""
+    """The executor of a node's runs: Spark, or this process in the tests."""
 
     spark: Any
-    """The session that sinks publish with; None where there is none."""
+    """The session that sinks publish with; None if there is none."""
 
     def start(self) -> None:
-        """Do what takes time, before the node joins."""
+        """Do slow preparations before the node joins."""
 
     def drive(self, job: ProgramJob, plan: Plan, run: FleetRun) -> Driving:
-        """Return a run of the plan that has yet to be executed."""
+        """Return a run of the plan that has not started."""
 
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """How a node takes part in a fleet."""
+    """The options of a node."""
 
     name: str
     cells: str = field(repr=False)
@@ -87,16 +87,16 @@ class NodeOptions:
     restarts: int = 5
     """How many consecutive failures to survive."""
     retention: float | None = None
-    """How many seconds events stay in the inbox at least; then those go that nobody needs. None: all stay."""
+    """The minimum seconds to keep events in the inbox; older ones that are not needed are deleted. None keeps all."""
     tell: Callable[[str, dict[str, Any]], None] = lambda event, facts: None
-    """Called with what happens to the node, and the facts of it."""
+    """Called with each event of the node and its details."""
 
 
 class Node:
     """One node. `execute` works until the node is asked to leave."""
 
     def __init__(self, job: ProgramJob, engine: Engine, options: NodeOptions) -> None:
-        """Take a job; its cells, and the inbox that it reads, are the fleet's."""
+        """Use a job, whose cells and inbox are the fleet's."""
         self.job, self.engine, self.options = job, engine, options
         job.cells_at = options.cells
         self.plan = job.plan()
@@ -111,7 +111,7 @@ class Node:
         self._asked = False
         """Whether this node asked its run to end."""
         self._failing: set[str] = set()
-        """What does not work at present, beside the run, and was told."""
+        """Background tasks that currently fail and were reported."""
 
     def execute(self) -> None:
         """Join, work, and leave: on SIGTERM, on Ctrl-C, or when drained."""
@@ -137,14 +137,14 @@ class Node:
                 self._take_part(connection)
 
     def leave(self) -> None:
-        """Let the batch that is running finish and commit, then leave the fleet."""
+        """Finish and commit the current batch, then leave the fleet."""
         self._leaving.set()
         self._stop_run()
 
     def _take_part(self, connection: Connection) -> None:
         try:
             self.engine.start()
-            # Only now: from here on the shards wait for this node.
+            # Join only now: from here on the shards wait for this node.
             self._membership.join()
             self._names = NodeNames(connection, self.job.name)
             self.options.tell("joined", {"members": sorted(self._membership.assignment().members)})
@@ -169,7 +169,7 @@ class Node:
                 self._leaving.wait(min(2.0**failures, 30.0) * 0.5)
 
     def _one_run(self) -> None:
-        """Adopt the shards that are this node's, and run them until that changes."""
+        """Adopt this node's shards, and run them until they change."""
         if not self._membership.shards():
             self._leaving.wait(_LOOK_SECONDS)
             return
@@ -194,16 +194,16 @@ class Node:
                 return
             if not self._asked:
                 raise
-            # It was to end anyway; what lasts, the next run meets too.
+            # The run was to end anyway; if the error persists, the next run gets it too.
             self.options.tell("failed", {"run": run.number, "error": str(error)})
             return
         finally:
             self._driving = None
         if result.stopped and not self._asked:
-            self._leaving.set()  # It was interrupted, not by this node.
+            self._leaving.set()  # Something other than this node interrupted it.
 
     def _revoked(self, run: Run) -> bool:
-        """Tell whether a shard was taken from a run, and say so."""
+        """Return whether a shard was taken from a run, and report it."""
         newest = self._chains.of(run.name).latest()
         if newest is None or newest.run == run.token:
             return False
@@ -228,10 +228,10 @@ class Node:
         with open_inbox(self.options.inbox) as inbox:
             check_inbox(state, inbox)
 
-    # Beside the run.
+    # Background tasks.
 
     def _is_over(self) -> bool:
-        """Tell whether the run must end because this node is to have other shards. What was taken from it, its commit tells."""
+        """Return whether the run must end because this node's shards changed. A lost shard shows at the next commit."""
         return self._leaving.is_set() or self._membership.shards() != self._held
 
     def _stop_run(self) -> None:
@@ -242,7 +242,7 @@ class Node:
 
     @contextlib.contextmanager
     def _beside(self, work: Callable[[], None], every: float) -> Iterator[None]:
-        """Do something every so many seconds, beside the run. An error that nobody expected is told, and it goes on."""
+        """Call a function at an interval in the background during the run. Report unexpected errors and continue."""
         done = threading.Event()
 
         def repeat() -> None:
@@ -263,7 +263,7 @@ class Node:
 
     @contextlib.contextmanager
     def _told(self, what: str) -> Iterator[None]:
-        """Do what is done again soon, and what no run waits for. That it fails is told once, until it has worked again."""
+        """Run a task that is repeated soon. Report a failure once, until the task has succeeded again."""
         try:
             yield
         except Exception as error:
@@ -283,7 +283,7 @@ class Node:
             self._stop_run()
 
     def _tidy(self) -> None:
-        """Remove what nobody needs any more: of runs that are over, of names, and in the inbox. The node of shard 0 does it."""
+        """Delete unused data: of ended runs, of names, and in the inbox. Done by the node of shard 0."""
         if 0 not in self._membership.shards():
             return
         with self._told("removing files of runs that are over"):
@@ -297,7 +297,7 @@ class Node:
                 trim(Chains(open_store(self.job.state), self.job.name), inbox, self.options.retention)
 
     def _forget(self, runs: Sequence[int]) -> None:
-        """Have all sinks let go of the markers of runs that are over."""
+        """Delete the publish markers of ended runs from all sinks."""
         for node in self.plan.nodes:
             if isinstance(node.operator, SinkOperator):
                 node.operator.sink.forget(self.job.name, node.name, runs)
@@ -309,7 +309,7 @@ class Node:
             return
         asking = [signal.SIGTERM, signal.SIGINT]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            # Under nohup it is ignored, and stays so.
+            # Under nohup the signal is ignored, and stays so.
             asking.append(signal.SIGHUP)
         before = {number: signal.signal(number, lambda *_: self.leave()) for number in asking}
         try:
@@ -319,7 +319,7 @@ class Node:
                 signal.signal(number, handler)
 
     def _leave(self) -> None:
-        """Leave the fleet. If the cells do not answer, the lease lapses, which comes to the same."""
+        """Leave the fleet. If the cells do not answer, the lease expires, with the same effect."""
         began = time.monotonic()
         with self._told("leaving the fleet: the others wait until the lease lapses"):
             self._membership.leave()

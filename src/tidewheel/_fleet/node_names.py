@@ -1,12 +1,14 @@
-"""The cells of node names that nobody uses any more, and their removal.
+"""Remove the cells of unused node names.
 
-A node's name has two cells: its lease, and whether it was asked to leave. A node that is alive renews its lease several times
-in each of its times, whether it is a member or not. So a lease that stood still for an hour is nobody's, and neither it nor the
-drain of that name says anything. Both are removed at the version that was seen: whoever takes the name, or drains it,
-meanwhile has made another. A node that wakes up finds no lease, and takes one, as if the name were new.
+A node's name has two cells: its lease, and whether it was asked to leave. A live node renews its lease several times
+per ttl, whether it is a member or not. So a lease that was not renewed for an hour is unused, and so are the lease and
+the drain cell of that name. Both are removed only at the version that was seen: a node that takes the name, or drains
+it, in the meantime has written another version. A node that resumes finds no lease, and takes one as if the name were
+new.
 
-That is right only where the next cell of that name has higher versions: a node that slept would take an equal one for its
-own. etcd's versions go on. In folders and object stores they would begin anew, so cells stay there, and the backend refuses.
+This is correct only if the next cell of that name has higher versions: a node that was suspended would mistake an equal
+version for its own. etcd's versions continue. In folders and object stores they would restart, so cells stay there, and
+the backend refuses.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from tidewheel._cells.map import CellMapWriter
 from tidewheel._fleet.membership import drains
 
 AFTER_S = 3600.0
-"""For how many seconds a name's lease has stood still when its cells go."""
+"""The seconds without renewal after which a name's cells are removed."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -34,7 +36,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def observed(before: Mapping[str, Standing], versions: Mapping[str, int], now: float) -> dict[str, Standing]:
-    """Return since when each lease stands at its version. Pure."""
+    """Return since when each lease has its version."""
     fresh = {name: Standing(version, now) for name, version in versions.items()}
     return {
         name: before[name] if name in before and before[name].version == each.version else each
@@ -43,12 +45,12 @@ def observed(before: Mapping[str, Standing], versions: Mapping[str, int], now: f
 
 
 def unused(standing: Mapping[str, Standing], members: Collection[str], now: float, after: float) -> list[str]:
-    """Return the names whose leases stood still for so many seconds and that are no members. Pure."""
+    """Return the names of non-members whose leases were not renewed for `after` seconds."""
     return sorted(name for name, each in standing.items() if name not in members and each.since + after <= now)
 
 
 class NodeNames:
-    """The names that a fleet's nodes have had. For use by one thread."""
+    """The names of a fleet's nodes. Not thread-safe."""
 
     def __init__(self, connection: Connection, job: str, clock: Callable[[], float] = seconds_since_boot) -> None:
         self._connection, self._clock = connection, clock
@@ -57,11 +59,11 @@ class NodeNames:
         self._standing: dict[str, Standing] = {}
 
     def tidy(self, members: Collection[str], after: float = AFTER_S) -> list[str]:
-        """Look at the names, and remove the cells of those that nobody uses; return these. To be called now and then."""
+        """Check the names, and remove the cells of unused ones; return these. Call this regularly."""
         if not self._leases.discards:
             return []
         now = self._clock()
-        # A drain may have been asked for under a name that no node ever had: that name has never been renewed.
+        # A drain may have been requested for a name that no node ever had, and that was never renewed.
         names = {*self._names(self._leases), *self._names(self._drains)}
         versions = {name: self._leases.snapshot(name).version for name in names}
         drained = {name: self._drains.snapshot(name).version for name in names}
@@ -79,7 +81,7 @@ class NodeNames:
         self._drains.close()
 
     def _names(self, held: CellMapWriter[Tenure] | CellMapWriter[float]) -> list[str]:
-        """Return all names that have a cell, empty or not, as the backend has them now."""
+        """Return all names that have a cell, empty or not, from the backend."""
         held.refresh()
         prefix = f"{held.name}/"
         return [name.removeprefix(prefix) for name in self._connection.names(held.namespace, prefix)]

@@ -1,20 +1,23 @@
-"""What is left of runs that are over: the records of their chains, and their markers in the sinks. When it goes, and why it may.
+"""Delete the remains of ended runs: the records of their chains, and their markers in the sinks.
 
-A run that holds nothing, whose files are gone and whose chain is closed has been forgotten (`sweep`). It may wake up all the
-same, after any time: its node was stopped, or its machine suspended. Three things keep it from doing harm, and none of them is
-a clock:
+A run that holds nothing, whose files are deleted and whose chain is closed, has been forgotten (`sweep`). It may still
+resume at any time: its node was stopped, or its machine suspended. Three rules, none of which uses a clock, keep it
+from doing harm:
 
-1. It commits nothing. A chain is removed after a last record was created at its end, to which nobody appends. Until the chain is
-   gone, the number that the run is to commit is taken; afterwards the run finds that the chain was removed (`Chain.remove`).
-2. It publishes nothing. Everything that it committed was published before its last shard was adopted. A sink that lets go of a
-   run's marker first notes that all runs up to its number are over, and refuses them from then on (`Sink.forget`).
-3. It holds nobody up. If a request of it takes effect after all, in the chain of a run that holds a shard, that shard is taken
-   again from there (`handover.reclaim`).
+1. It commits nothing. Before a chain is removed, a last record is created at its end, to which nobody appends. Until
+the chain is gone, the number of the run's next commit is taken; afterwards the run finds that the chain was removed
+(`Chain.remove`).
+2. It publishes nothing. Everything that it committed was published before its last shard was adopted. A sink that
+deletes a run's marker first records that all runs up to its number have ended, and refuses them from then on
+(`Sink.forget`).
+3. It blocks nobody. If a late request of it takes effect in the chain of a run that holds a shard, that shard is taken
+again from there (`handover.reclaim`).
 
-Sinks remember one number, so runs go in the order of their numbers: all below the lowest that is not forgotten. They go a while
-after they were found to be over, for people who want to look, and for what was on its way then. A note in the job's
-folder says which were found over, and when. Two nodes that do this at once, or one that wakes up in the middle of it, repeat what
-was done, or set the note back, which only delays.
+Sinks remember one number, so runs are removed in the order of their numbers: all below the lowest that is not
+forgotten. They are removed some time after they were found to have ended, so that people can inspect them and late
+requests can arrive. A note in the job's folder records which runs were found to have ended, and when. If two nodes do
+this at the same time, or one resumes in the middle of it, they repeat steps or reset the note, which only causes a
+delay.
 """
 
 from __future__ import annotations
@@ -39,23 +42,23 @@ FORGOTTEN = faults.declare("fleet.markers-gone", "sinks have let go of the marke
 REMOVED = faults.declare("fleet.run-removed", "the chain of a run that is over is gone, the note does not say so")
 
 AFTER_S = 7 * 86400.0
-"""For how many seconds a run has been over when what is left of it goes."""
+"""The seconds after the end of a run before its remains are deleted."""
 _NOTE = "over.json"
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Which runs are over."""
+    """The ended runs."""
 
     removed: int = 0
-    """Nothing is left of the runs up to this one."""
+    """The remains of all runs up to this one are deleted."""
     found: int = 0
-    """The runs up to this one were found to be over; the same or less: none were."""
+    """The runs up to this one were found to have ended; if not above `removed`, none were."""
     found_at: float = 0.0
-    """When, in seconds since 1970."""
+    """The time of that finding, in seconds since 1970."""
 
 
 def due(note: Note, lowest: int, now: float, after: float) -> tuple[Note, Sequence[int]]:
-    """Return the note as it is now, and the runs that are to be removed; `lowest` is the lowest that is not forgotten. Pure."""
+    """Return the updated note, and the runs to remove; `lowest` is the lowest run that is not forgotten."""
     if note.found <= note.removed:
         return (Note(note.removed, lowest - 1, now) if lowest - 1 > note.removed else note), ()
     if now < note.found_at + after:
@@ -69,9 +72,9 @@ def let_go(
     after: float = AFTER_S,
     clock: Callable[[], float] = time.time,
 ) -> Sequence[int]:
-    """Remove what is left of runs that have been over for so many seconds; return their numbers. Any node may do it.
+    """Remove the remains of runs that ended at least `after` seconds ago; return their numbers. Any node can do it.
 
-    `forget` has all sinks let go of the markers of these runs.
+    `forget` deletes the markers of these runs from all sinks.
     """
     where = chains.store.at(folder(chains.job))
     numbers = chains.runs.numbers()
@@ -94,7 +97,7 @@ def let_go(
 
 
 def _removable(chains: Chains, runs: Sequence[int]) -> Sequence[int]:
-    """Return the runs before the first whose record somebody needs after all: what it had asked for took effect late."""
+    """Return the runs before the first one whose record is needed, because a late request of it took effect."""
     if not runs:
         return ()
     known = custody(chains.ledgers())

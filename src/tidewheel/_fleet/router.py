@@ -1,7 +1,7 @@
-"""Router: a producer that gathers events into blocks and appends them to an inbox in the background.
+"""Router: a producer that collects events into blocks and appends them to an inbox in the background.
 
-Three stages, each with its own thread: those who route gather events; the cutter makes rounds of blocks of what was gathered;
-the sender delivers them, one after the other. So the next round is ready when one is stored.
+Three stages, in different threads: callers collect events; the cutter cuts them into rounds of blocks; the sender
+delivers the rounds one after the other. So the next round is ready when one is stored.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ _EARLY_EVENTS = 10_000
 
 
 class Router:
-    """Sends events to the inboxes of their keys' shards, many at a time. Safe to use from several threads.
+    """Sends events to the inboxes of their keys' shards, many at a time. Thread-safe.
 
-    **Taken or refused.** `route` returns when it has taken the event, and raises when it has not. An event that was taken
-    is kept until it is stored, and is durable when a later `flush` has returned. A delivery that fails is tried again
-    under the same stamp for `timeout`. Then `flush` raises; the events are kept, and the next `flush` tries again.
-    Until one succeeds, `route` refuses events with `NotTaken`: route those again afterwards, and only those.
+    **Accepted or rejected.** `route` returns when it has accepted the event, and raises when it has not. An accepted
+    event is kept until it is stored, and is durable after a later `flush` has returned. A failed delivery is retried
+    under the same stamp for `timeout`. Then `flush` raises; the events are kept, and the next `flush` retries. Until
+    one succeeds, `route` rejects events with `NotTaken`: route those again afterwards, and only those.
 
-    **Limits.** Events are sent when `batch_events` wait (by default what suits the inbox, 50,000 or 100,000), when 8 MiB wait,
-    or when the oldest has waited for `linger`. While `max_waiting` events or `max_waiting_bytes` bytes wait, `route`
-    waits too, so a producer is never faster than its inbox for long.
+    **Limits.** Events are sent when `batch_events` wait (by default what suits the inbox, 50,000 or 100,000), when 8
+    MiB wait, or when the oldest has waited for `linger`. While `max_waiting` events or `max_waiting_bytes` bytes wait,
+    `route` blocks, so that a producer cannot outrun its inbox.
 
-    **Names.** Without a `producer` the router takes a name that nobody else has, and the inbox forgets it afterwards. With
-    one, it goes on after the last event stored under that name. With `replay=True` the program gives the same events in
-    the same order as before, from the first one on, and those that are stored already are passed over. With
-    `own_numbers=True` the program gives each event a number, which grows from event to event; one that is not above the
-    last stored number of its shard is passed over, so the program may begin anywhere before that.
+    **Names.** Without a `producer` the router uses a unique name, which the inbox forgets afterwards. With one, it
+    continues after the last event stored under that name. With `replay=True` the program passes the same events in the
+    same order as before, from the first one on, and stored events are skipped. With `own_numbers=True` the program
+    passes a growing number with each event; an event whose number is not above the last stored number of its shard is
+    skipped, so the program can start anywhere before that.
     """
 
     def __init__(
@@ -106,30 +106,30 @@ class Router:
         again = replay or own_numbers
         self._cutter = Cutter({} if again else stored, stored if again else {}, self._block_bytes)
         self._number = 0
-        """The last number that the program gave."""
+        """The last number that the program passed."""
         self._gathered = Gathered()
         self._generation = 1
-        """The number of the batch that gathers now."""
+        """The number of the batch that is being collected."""
         self._done = 0
-        """The number of the last batch that is stored."""
+        """The number of the last stored batch."""
         self._wanted = 0
-        """The number of the last batch that somebody waits for."""
+        """The number of the last batch that a caller waits for."""
         self._ahead_events = self._ahead_bytes = 0
-        """What was taken to be cut, or is cut, and is not in delivery yet."""
+        """Events that are being cut, or were cut, and are not yet in delivery."""
         self._ready: deque[Round] = deque()
-        """Rounds to deliver, one at most besides that in delivery."""
+        """Rounds to deliver, at most one besides the one in delivery."""
         self._sending: Round | None = None
-        """The round that is in delivery; after an error it is delivered again."""
+        """The round in delivery; after an error it is delivered again."""
         self._oldest = time.monotonic()
         self._error: TidewheelError | None = None
-        """Why the last delivery failed; `flush` clears it, and tries again."""
+        """The error of the last delivery; `flush` clears it and retries."""
         self._failed: TidewheelError | None = None
-        """Why this router cannot be used any more."""
+        """The error that made this router unusable."""
         self._closed = False
         self._closing = threading.Event()
         self._places: dict[str, tuple[bytes, int]] = {}
-        """Keys as bytes and their shards, for text that came to `route` before."""
-        # A plain lock under the condition: entering it is the largest part of what an event costs otherwise.
+        """A cache of the bytes and shards of text keys."""
+        # Use a plain lock under the condition: entering it is most of the cost of an event.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._delivery = Delivery(inbox, self.session, self._timeout, self._closing)
@@ -143,13 +143,13 @@ class Router:
 
     @property
     def duplicates(self) -> int:
-        """How many events were passed over because they are stored already."""
+        """How many events were skipped because they were already stored."""
         return self._cutter.passed_over
 
     def route(self, key: Any, payload: Any, number: int | None = None) -> int:
-        """Take an event; return its shard. `payload` is what JSON can say, or JSON as bytes.
+        """Accept an event; return its shard. `payload` is a JSON value, or JSON as bytes.
 
-        An exception means that the event was not taken.
+        An exception means that the event was not accepted.
         """
         place = self._places.get(key) if type(key) is str else None
         stored, shard = self._place(key) if place is None else place
@@ -170,10 +170,9 @@ class Router:
         return shard
 
     def route_many(self, events: Iterable[tuple[Any, Any]]) -> None:
-        """Take pairs of key and payload, in order: as `route`, and several times as fast.
+        """Accept pairs of key and payload, in order: like `route`, but several times as fast.
 
-        After an exception, the events before the one that it is about were taken, and no others. `NotTaken.taken` says
-        how many that were.
+        After an exception, exactly the events before the failing one were accepted. `NotTaken.taken` is their number.
         """
         if self._own_numbers:
             raise ConfigError("a router with own_numbers=True takes events one by one, each with its number")
@@ -183,7 +182,7 @@ class Router:
             try:
                 chunk.extend(itertools.islice(source, min(_CHUNK, self._max_waiting)))
             finally:
-                # Also if the iterable raises: what it gave before is taken.
+                # Also if the iterable raises: the events before that are accepted.
                 if chunk:
                     self._take_chunk(chunk, taken)
             if not chunk:
@@ -191,9 +190,10 @@ class Router:
             taken += len(chunk)
 
     def flush(self, timeout: Duration | None = None) -> None:
-        """Wait until all that was taken before this call is durable; after a failed delivery, try again.
+        """Wait until all events accepted before this call are durable; after a failed delivery, retry.
 
-        An exception means that some of it is not stored. It is kept: call `flush` again, and do not route it again.
+        An exception means that some events are not stored. They are kept: call `flush` again, and do not route them
+        again.
         """
         limit = seconds_or_none(timeout, "the timeout")
         deadline = None if limit is None else time.monotonic() + limit
@@ -218,7 +218,7 @@ class Router:
                 self._changed.wait(left)
 
     def close(self) -> None:
-        """Flush, and stop. If some events could not be stored, the error says how many are lost with the router."""
+        """Flush, and stop. If some events could not be stored, the error says how many are lost."""
         if self._closed:
             if self._failed is not None and self._undelivered():
                 raise self._failed
@@ -235,15 +235,17 @@ class Router:
         finally:
             self._stop()
         if is_anonymous(self.producer) and self.delivered:
-            with contextlib.suppress(TidewheelError):  # All is stored; the inbox forgets the name by itself, later.
+            with contextlib.suppress(
+                TidewheelError
+            ):  # All events are stored; the inbox forgets the name later by itself.
                 self.inbox.forget(self.producer)
 
     def abandon(self) -> None:
-        """Stop without delivering what waits: it is lost with the router, unless the program gives it again."""
+        """Stop without delivering waiting events: they are lost, unless the program passes them again."""
         self._stop()
 
     def after_fork(self) -> None:
-        """Refuse further use: the sender and what was gathered are the parent's."""
+        """Reject further use: the sender and the collected events belong to the parent."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._failed = InboxError(opened_before_fork(f"the router of producer {self.producer!r}"))
@@ -259,10 +261,10 @@ class Router:
         else:
             self.abandon()
 
-    # For those who route.
+    # For callers.
 
     def _take_chunk(self, chunk: list[tuple[Any, Any]], before: int) -> None:
-        """Take events all at once, or those before the first that cannot be taken."""
+        """Accept all events at once, or those before the first that cannot be accepted."""
         columns = self._columns(chunk)
         if columns is None:
             for index, (key, payload) in enumerate(chunk):
@@ -278,15 +280,15 @@ class Router:
             self._gather(len(chunk), columns.size)
 
     def _columns(self, chunk: list[tuple[Any, Any]]) -> Chunk | None:
-        """Return many events as columns; None if they must be looked at one by one."""
-        # Comprehensions, not zip(*…): an iterator for each event would set off the collector of cycles again and again.
+        """Return many events as columns; None if they must be handled one by one."""
+        # Use comprehensions, not zip(*…): an iterator per event would trigger the garbage collector again and again.
         try:
             names = [name for name, _ in chunk]
             values = [value for _, value in chunk]
-            "".join(names)  # Arrow takes bytes for text as well, which are other keys; this takes text alone.
+            "".join(names)  # Arrow accepts bytes as text, which would be other keys; this accepts only text.
             keys = pa.array(names, pa.large_string())
             payloads = lines_array(_encoder.encode_lines(values))
-            # Bytes are JSON already, and came out as a JSON string, like text.
+            # Bytes are already JSON, but were encoded as a JSON string, like text.
             if begins_any(payloads, b'"') and any(issubclass(kind, bytes) for kind in set(map(type, values))):
                 return None
             shards = shards_of_bytes(keys, self.inbox.n_shards).astype(np.uint16)
@@ -297,7 +299,7 @@ class Router:
         return Chunk(shards, keys, payloads, text=True)
 
     def _place(self, key: Any) -> tuple[bytes, int]:
-        """Return a key as bytes, and its shard; remember both for text, which often comes again."""
+        """Return a key as bytes, and its shard; cache both for text, which often repeats."""
         stored = to_stored(key)
         place = stored, shard_of_stored(stored, self.inbox.n_shards)
         if type(key) is str:
@@ -315,7 +317,7 @@ class Router:
         self._gathered.numbers.append(number)
 
     def _gather(self, count: int, size: int) -> None:
-        """Count what was put to the gathered events, and wake the sender if it has to look. Under the lock."""
+        """Count collected events, and wake the sender if necessary. The caller holds the lock."""
         gathered = self._gathered
         before, before_bytes = gathered.count, gathered.size
         gathered.count, gathered.size = waiting, size_now = before + count, before_bytes + size
@@ -326,12 +328,12 @@ class Router:
             self._changed.notify_all()
 
     def _has_room(self, count: int = 1) -> bool:
-        """Tell whether so many events may be taken. What is empty takes all."""
+        """Return whether this many events can be accepted. An empty router accepts any number."""
         waiting, size = self._gathered.count + self._ahead_events, self._gathered.size + self._ahead_bytes
         return not waiting or (waiting + count <= self._max_waiting and size < self._max_bytes)
 
     def _await_room(self, taken: int, count: int = 1) -> None:
-        """Wait until so many events may be taken, or refuse them. Under the lock."""
+        """Wait until this many events can be accepted, or raise. The caller holds the lock."""
         while not self._has_room(count) and self._error is None and not self._closed:
             self._wanted = max(self._wanted, self._generation)
             self._changed.notify_all()
@@ -375,7 +377,7 @@ class Router:
             thread.join()
 
     def _thread_failed(self, error: BaseException) -> OnError:
-        """Close the router with an error that nobody expected."""
+        """Close the router after an unexpected error."""
         with self._changed:
             self._failed = InboxError(
                 f"the router of producer {self.producer!r} came to an end by an error that it did not expect "
@@ -386,7 +388,7 @@ class Router:
             self._changed.notify_all()
         return "end"
 
-    # In the cutter's thread. Nothing of a batch is referred to while the next is awaited: it may be large.
+    # In the cutter's thread. Keep no reference to a batch while waiting for the next, because it may be large.
 
     def _cut_batches(self) -> None:
         while (rounds := self._next_rounds()) is not None:
@@ -406,7 +408,7 @@ class Router:
                 del parts
 
     def _next_rounds(self) -> deque[list[Part]] | None:
-        """Wait until a batch is to be cut, and cut it; None when the router is closed."""
+        """Wait for a batch to cut, and cut it; return None when the router is closed."""
         with self._changed:
             while not self._closed and (self._error is not None or not self._is_due()):
                 lingers = self._gathered.count and self._error is None and self._is_idle()
@@ -418,7 +420,7 @@ class Router:
             self._generation += 1
             forgotten = time.monotonic() - self._delivery.last_stored > marks_s(self.producer) / 2
             if forgotten and is_anonymous(self.producer) and self._is_idle():
-                # The inbox may have forgotten this name; nothing that was sent under it is in doubt.
+                # The inbox may have forgotten this name; no event sent under it is pending.
                 self.producer = anonymous_producer()
                 self._cutter = Cutter({}, {}, self._block_bytes)
         rounds = deque(self._cutter.rounds(gathered) or [[]])
@@ -436,7 +438,8 @@ class Router:
         full = gathered.count >= self._batch_events or gathered.size >= self._batch_bytes
         if self._is_idle():
             return full or wanted or time.monotonic() >= self._oldest + self._linger
-        # It cannot be sent yet, and what comes until then would have to be sent by itself: only if cutting takes time.
+        # The batch cannot be sent yet, and later events would need another round: cut it early only if cutting takes
+        # time.
         return full or (wanted and gathered.count >= _EARLY_EVENTS)
 
     def _is_idle(self) -> bool:
@@ -467,7 +470,7 @@ class Router:
             del round
 
     def _await_round(self) -> bool:
-        """Wait until there is a round to send; False when the router is closed."""
+        """Wait for a round to send; return False when the router is closed."""
         with self._changed:
             while not self._closed and (self._error is not None or self._is_idle()):
                 self._changed.wait()

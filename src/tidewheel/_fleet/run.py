@@ -1,4 +1,4 @@
-"""A node's run of a job in a fleet: its chain is its own, and its shards are those that it adopted."""
+"""A node's run of a job in a fleet, with its own chain and the shards that it adopted."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tidewheel.errors import GraphError, StateError
 
 
 class FleetRun(ChainRun):
-    """The run that commits the shards that its node has just adopted. It ends when one of them is taken from it."""
+    """The run that commits the shards that its node has just adopted. It ends when one of them is taken."""
 
     def __init__(self, job: ProgramJob, plan: Plan, run: Run, ledger: Ledger) -> None:
-        """Take a run whose chain is begun, and the ledger of its newest record."""
+        """Use a run whose chain exists, and the ledger of its newest record."""
         super().__init__(job, plan, stream_of(job.name, run.name), run.token)
         self._declared = plan
         self.held: frozenset[int] = frozenset(ledger.held)
 
     def reserve(self) -> None:
-        # The program was checked against each shard's state when it was adopted: what is left is that one may be gone.
+        # The program was checked against each shard's state at its adoption; now only check that no state is lost.
         self.recall()
         self.plan = continuing(self._declared, self.head.operators, self.job.aliases)
 
@@ -42,7 +42,7 @@ class FleetRun(ChainRun):
 
 
 def check_plan(plan: Plan, job: str) -> InboxSource:
-    """Return the source of a program that can run in a fleet; refuse one that cannot."""
+    """Return the source of a program that can run in a fleet; raise for other programs."""
     if len(plan.levels) > 2:
         keyed = [node.name for node in plan.nodes if node.operator.kind == "key_by"]
         raise GraphError(
@@ -61,7 +61,7 @@ def check_plan(plan: Plan, job: str) -> InboxSource:
 
 
 def with_inbox(plan: Plan, source: InboxSource) -> Plan:
-    """Return the plan with another source in place of its only one."""
+    """Return the plan with its only source replaced."""
     nodes = tuple(
         dataclasses.replace(node, operator=dataclasses.replace(node.operator, source=source))
         if isinstance(node.operator, SourceOperator)
@@ -72,7 +72,7 @@ def with_inbox(plan: Plan, source: InboxSource) -> Plan:
 
 
 def fingerprint(plan: Plan, n_shards: int) -> str:
-    """Return what is the same on nodes with the same graph: operators, how they hang together, and what their state is."""
+    """Return a text that is equal on nodes with the same graph: operators, their connections, and their state types."""
     infos = {name: _agreed(info) for name, info in operator_infos(plan).items()}
     lines = [f"shards {n_shards}"]
     for node in plan.nodes:
@@ -82,7 +82,7 @@ def fingerprint(plan: Plan, n_shards: int) -> str:
 
 
 def _agreed(info: OperatorInfo) -> str:
-    """Return what an operator's state is made of; defaults of fields may differ between nodes that run the same program."""
+    """Return the type of an operator's state; defaults of fields may differ between nodes with the same program."""
     values = ", ".join(f"{each.name} {each.type}" for each in info.values)
     return f"{info.kind} {info.codec} {info.version} {info.fingerprint} {values}"
 
@@ -90,7 +90,7 @@ def _agreed(info: OperatorInfo) -> str:
 def check_adopted(
     state: Manifest, plan: Plan, n_shards: int, aliases: Mapping[str, Sequence[str]] | None = None
 ) -> None:
-    """Refuse to adopt state that the program cannot continue; `aliases` are the names that its operators had before."""
+    """Refuse to adopt state that the program cannot continue; `aliases` are the former names of its operators."""
     for operators in (state.operators, *state.former_operators.values()):
         _, converted = fitted(plan, state.replace(operators=operators), n_shards, aliases or {})
         for name in (name for name, how in converted.items() if how.convert is not None and how.said):

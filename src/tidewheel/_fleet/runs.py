@@ -1,7 +1,7 @@
-"""The runs of a fleet: who began each, under a number of its own, ascending.
+"""The runs of a fleet, each with a unique ascending number.
 
-A run's number is decided by creating its entry, so no two runs have one. Entries of runs that are over and whose files are
-gone are removed, never the newest: so no number comes again.
+Creating its entry decides a run's number, so no two runs share one. Entries of ended runs whose files are deleted are
+removed, but never the newest: so no number is reused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What its ledgers call it."""
+        """The run's name in ledgers."""
         return str(self.number)
 
 
@@ -44,11 +44,11 @@ class Runs:
         self._store = store.at(f"{folder(job)}/{RUNS}")
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all runs, ascending."""
+        """Return the numbers of all runs, in ascending order."""
         return sorted(int(entry.path) for entry in self._store.list() if entry.path.isdigit())
 
     def register(self, node: str) -> Run:
-        """Begin a run, with a number above all others."""
+        """Create a run, with a number above all others."""
         while True:
             number = max(self.numbers(), default=0) + 1
             run = Run(number, node, secrets.token_hex(6), socket.gethostname(), os.getpid(), time.time())
@@ -56,7 +56,7 @@ class Runs:
                 return run
 
     def get(self, number: int) -> Run | None:
-        """Return a run, or None if its entry is gone."""
+        """Return a run, or None if its entry was removed."""
         try:
             data = self._store.read(_name(number))
         except NotFound:
@@ -69,7 +69,7 @@ class Runs:
             ) from None
 
     def forget(self, number: int) -> None:
-        """Remove the entry of a run that is over, unless it is the newest."""
+        """Remove the entry of an ended run, unless it is the newest."""
         if number < max(self.numbers(), default=0):
             self._store.delete(_name(number))
 

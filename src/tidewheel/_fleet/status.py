@@ -1,4 +1,4 @@
-"""What a fleet looks like from outside: its nodes, its shards, who holds them, and how far behind they are."""
+"""The status of a fleet: its nodes, its shards, their holders, and their lag."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     shards: int
     assigned: int
     events: int
-    """How many its runs have counted."""
+    """How many events its runs have processed."""
     committed: float | None
     """Seconds since its newest commit."""
 
@@ -42,15 +42,15 @@ class ShardStatus(msgspec.Struct, frozen=True):
 
     shard: int
     owner: str | None
-    """The node that is to have it."""
+    """The node that the shard is assigned to."""
     holder: str | None
-    """The node whose run holds it; None if no run ever did."""
+    """The node whose run holds the shard; None if no run ever did."""
     run: int | None
     term: int
     position: int
     lag: int
     moving: bool
-    """Whether it is on its way to its owner."""
+    """Whether the shard is moving to its owner."""
 
 
 class FleetStatus(msgspec.Struct, frozen=True):
@@ -62,21 +62,21 @@ class FleetStatus(msgspec.Struct, frozen=True):
     nodes: list[NodeStatus]
     shards: list[ShardStatus]
     lag_is_complete: bool = True
-    """Whether all that waits was counted: of a long backlog only the beginning is."""
+    """Whether all waiting events were counted: of a long backlog only the beginning is."""
 
     @property
     def moves(self) -> int:
-        """How many shards are on their way."""
+        """How many shards are moving."""
         return sum(shard.moving for shard in self.shards)
 
     @property
     def lag(self) -> int:
-        """How many events nobody has counted yet."""
+        """How many events are not processed yet."""
         return sum(shard.lag for shard in self.shards)
 
 
 class Observer:
-    """Looks at a fleet, as often as asked, and changes nothing. `UnknownFleet` if there is none of that job."""
+    """Reads the status of a fleet repeatedly, without changes. Raises `UnknownFleet` if there is no fleet of that job."""
 
     def __init__(self, connection: Connection, chains: Chains, inbox: Inbox) -> None:
         self._chains, self._inbox = chains, inbox
@@ -92,7 +92,7 @@ class Observer:
             )
 
     def look(self) -> FleetStatus:
-        """Return how the fleet is."""
+        """Return the current status."""
         assignment = self._assignment.read()
         assert assignment is not None
         chains = self._chains
@@ -128,7 +128,7 @@ class Observer:
         tenure = self._watch.tenure(name)
         held = [shard for shard in shards if shard.holder == name]
         own = [(self._chains.heads[run], info) for run, info in runs.items() if info is not None and info.node == name]
-        # The newest record of a run may be another's, who took a shard from it.
+        # The newest record of a run may be from another run that took a shard.
         commits = [head.id.created_at for head, info in own if head.run == info.token]
         return NodeStatus(
             name,
@@ -143,6 +143,6 @@ class Observer:
         )
 
     def _positions(self, counted: dict[int, int]) -> dict[int, int]:
-        """Return where to count from: a shard that nobody ever read begins with the oldest event."""
+        """Return the start of counting: a shard that was never read starts with the oldest event."""
         oldest = self._inbox.start()
         return {shard: position or oldest[shard] for shard, position in counted.items()}

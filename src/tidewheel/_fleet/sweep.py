@@ -1,12 +1,13 @@
-"""What runs that are over have left behind, and its removal.
+"""Delete what ended runs have left behind.
 
-A run is over when it holds nothing, and *settled* when all that was taken from it is adopted, or was taken on. A settled
-run's chain is closed, by a record, so that it adopts nothing any more; its files stay while a run that is not settled refers to
-them. When they are gone the run is forgotten: its chain is read no more. What is left of it goes later (`over`).
+A run has ended when it holds nothing, and is *settled* when all shards taken from it are adopted, or were taken
+further. A settled run's chain is closed by a record, so that it adopts nothing any more; its files stay while a run
+that is not settled refers to them. When they are deleted the run is forgotten: its chain is no longer read. Its remains
+are deleted later (`over`).
 
-Nothing that is needed can be missed. References go from a holder to its taker in three steps, and show in a record at every
-one of them: the holder's, where it is held; the same, where it is revoked, which stays until the holder is settled; then the
-taker's. Chains are read after the files are listed and older runs before later ones, and shards go from older runs to
+No needed file can be missed. References go from a holder to its taker in three steps, and are in a record at each step:
+the holder's, where the shard is held; the same, where it is revoked, which stays until the holder is settled; then the
+taker's. Chains are read after the files are listed and older runs before later ones, and shards move from older runs to
 later ones.
 """
 
@@ -27,14 +28,14 @@ _BEGINNING_S = 60.0
 
 
 def is_settled(ledger: Ledger, known: Mapping[int, Custody]) -> bool:
-    """Tell whether nobody needs a run's record to go on; `known` says whose each shard is. Pure.
+    """Return whether nobody needs a run's record any more; `known` has the owner of each shard.
 
-    What was taken from the run is adopted, or somebody has got it since: terms only ascend.
+    The shards taken from the run are adopted, or another run has them since: terms only ascend.
     """
     if ledger.run == ORIGIN or ledger.held:
         return False
     if any(whose.run == ledger.run for whose in known.values()):
-        return False  # It has yet to adopt, or to be passed over.
+        return False  # The run has yet to adopt the shard, or to be skipped.
 
     def is_done(whose: Custody, taken: Revoked) -> bool:
         term = taken.holding.term
@@ -44,7 +45,7 @@ def is_settled(ledger: Ledger, known: Mapping[int, Custody]) -> bool:
 
 
 def needed(ledgers: Iterable[Ledger]) -> set[str]:
-    """Return the files, by the names that all runs know, that ledgers refer to. Pure."""
+    """Return the files that ledgers refer to, by the names that all runs use."""
     found: set[str] = set()
     for ledger in ledgers:
         holdings = [*ledger.held.values(), *(taken.holding for taken in ledger.revoked.values())]
@@ -53,9 +54,9 @@ def needed(ledgers: Iterable[Ledger]) -> set[str]:
 
 
 def sweep(chains: Chains, grace: float, beginning: float = _BEGINNING_S) -> list[str]:
-    """Remove what settled runs have left and nobody refers to, once it is `grace` seconds old; return the files removed.
+    """Delete unreferenced files of settled runs that are older than `grace` seconds; return the deleted files.
 
-    A run is left alone in its first `beginning` seconds. Any node may do it, also several at once.
+    A run is not touched in its first `beginning` seconds. Any node can do this, also several at the same time.
     """
     store, job = chains.store, chains.job
     numbers = chains.runs.numbers()
@@ -65,7 +66,7 @@ def sweep(chains: Chains, grace: float, beginning: float = _BEGINNING_S) -> list
     settled = {run for run, ledger in ledgers.items() if is_settled(ledger, known)}
     kept = needed(ledger for run, ledger in ledgers.items() if run not in settled)
     for run in ledgers.keys() - settled:
-        # A run that is at work keeps some checkpoints; restoring one must find its files.
+        # An active run keeps some checkpoints; restoring one must find its files.
         kept.update(needed(ledger_of(state) for state in chains.of(run).list()))
     removed = []
     token = secrets.token_hex(6)
@@ -73,7 +74,7 @@ def sweep(chains: Chains, grace: float, beginning: float = _BEGINNING_S) -> list
         if str(number) not in ledgers and _is_old(chains.runs.get(number), max(grace, beginning)):
             chains.bury(str(number), token)
     for run in sorted(settled & listed.keys(), key=int):
-        # One that has just begun holds nothing yet; closing it would only make its node begin another.
+        # A run that has just started holds nothing yet; closing it would only make its node start another.
         entry = chains.runs.get(int(run))
         if not _is_old(entry, max(grace, beginning)) or not chains.close(run, token):
             continue

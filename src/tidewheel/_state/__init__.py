@@ -1,1 +1,1 @@
-"""Keyed state: its files, its local copies, and the view of it that a task works on."""
+"""Keyed state: its files, its local copies, and the view that a task works on."""

@@ -1,4 +1,4 @@
-"""A delta, or a snapshot, applied to the local copy of a shard, within one LMDB transaction."""
+"""Apply a delta or a snapshot to the local copy of a shard, in one LMDB transaction."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from tidewheel._state.references import PartRef
 from tidewheel._state.state_file import Block
 from tidewheel.errors import CorruptError
 
-# Names in the main database: the record of what was applied, and for each table a database of its keys and
-# one of its long keys, should it have any. LMDB ends a name at its first NUL, so what tells the two apart
-# comes first.
+# Names in the main database: the record of the last applied commit, and for each table a database of its keys and, if
+# needed, one of its long keys. LMDB ends a name at its first NUL, so the distinguishing part comes first.
 _APPLIED = b"applied"
 PLAIN = b"t:"
 LONG = b"l:"
@@ -33,8 +32,8 @@ def apply_part(
     empty: bool,
     blocks: Iterable[Block],
 ) -> None:
-    """Put a part's keys into the databases of their tables; `empty` says that there is nothing in them."""
-    # Into empty databases ascending keys are appended: full pages, and no search.
+    """Write a part's keys to the databases of their tables; `empty` says that these are empty."""
+    # In empty databases, ascending keys are appended: full pages, and no search.
     append = empty
     for block in blocks:
         name = block.table.encode()
@@ -43,7 +42,7 @@ def apply_part(
             pairs = zip(block.keys, block.values, strict=True)
             _, added = transaction.cursor(database).putmulti(pairs, append=append)
         except lmdb.BadValsizeError:
-            # LMDB took what came before the first long key; putting it again changes nothing.
+            # LMDB has stored the keys before the first long key; writing them again changes nothing.
             _put_some_long(environment, transaction, name, block)
         else:
             if added != len(block.keys):
@@ -69,28 +68,28 @@ def _put_some_long(environment: Any, transaction: Any, name: bytes, block: Block
 
 
 def empty_copy(environment: Any, transaction: Any) -> None:
-    """Remove all keys, and the record of what was applied."""
-    # Emptied, not deleted: other processes hold handles of these databases.
+    """Delete all keys, and the record of the last applied commit."""
+    # Empty the databases, but do not delete them: other processes hold their handles.
     for name in database_names(transaction):
         transaction.drop(environment.open_db(name, transaction), delete=False)
     transaction.delete(_APPLIED)
 
 
 def last_applied(transaction: Any) -> Applied | None:
-    """Return the newest commit that the copy holds; None if it is empty."""
+    """Return the newest commit in the copy; None if the copy is empty."""
     data = transaction.get(_APPLIED)
     try:
         return None if data is None else _decode(data)
     except msgspec.DecodeError:
-        # Another version of Tidewheel wrote it, which identified commits in another way.
+        # Another version of Tidewheel wrote the record and identified commits differently.
         return UNKNOWN
 
 
 def remember_applied(transaction: Any, applied: Applied) -> None:
-    """Record the newest commit that the copy holds, in the transaction that puts its keys there."""
+    """Record the newest commit in the copy, in the transaction that writes its keys."""
     transaction.put(_APPLIED, _encode(applied))
 
 
 def database_names(transaction: Any) -> list[bytes]:
-    """Return the names of the databases that hold keys."""
+    """Return the names of the databases with keys."""
     return [name for name in transaction.cursor().iternext(keys=True, values=False) if name != _APPLIED]

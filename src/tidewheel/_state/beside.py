@@ -1,4 +1,4 @@
-"""Tables beside an operator's own: timers and segments. Their entries have keys of their own, and belong to keys of messages."""
+"""Auxiliary tables of an operator: timers and segments. Their entries have their own keys and belong to message keys."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tidewheel._state.timers import decode, encode, is_timers, stored_key
 
 
 def is_beside(table: str) -> bool:
-    """Tell whether a table's keys are not the keys of messages."""
+    """Return whether a table's keys are not message keys."""
     return is_timers(table) or is_segments(table)
 
 
 def owner(table: str, entry: bytes) -> bytes:
-    """Return the stored key of the message key that an entry of a table belongs to."""
+    """Return the stored message key that an entry of a table belongs to."""
     if is_timers(table):
         return stored_key(entry)
     return owner_of_segment(entry) if is_segments(table) else entry
 
 
 def readable_key(table: str, entry: bytes) -> Any:
-    """Return the key of an entry of a table for people: for a timer or a segment, the message key and what else it says.
+    """Return the key of an entry for display: for a timer or a segment, the message key and its other parts.
 
     >>> from tidewheel._state.timers import Timer
     >>> readable_key("sum/timers", encode(Timer("ada", 3, "end")))
@@ -38,7 +38,7 @@ def readable_key(table: str, entry: bytes) -> Any:
 
 
 def given_to(table: str, entry: bytes, stored: bytes) -> bytes:
-    """Return the key that an entry of a table has when it belongs to another stored key."""
+    """Return the key of an entry after it is assigned to another stored key."""
     if is_timers(table):
         return encode(msgspec.structs.replace(decode(entry), key=from_stored(stored)))
     return moved_segment(entry, stored) if is_segments(table) else stored

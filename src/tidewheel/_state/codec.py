@@ -1,7 +1,6 @@
-"""Codecs: how one state value becomes bytes and comes back.
+"""Codecs: convert state values to bytes and back.
 
-msgpack through `msgspec` is the default: fast, typed, and decoding somebody else's state never runs their
-code.
+The default is msgpack through `msgspec`: fast and typed, and decoding foreign state never runs foreign code.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateErro
 
 
 class StateCodec(Protocol):
-    """Turns values into bytes and back; `decode(encode(value))` equals `value`.
+    """Converts values to bytes and back; `decode(encode(value))` equals `value`.
 
-    `name` is what a manifest records, so that tools can decode state without the program that wrote it.
+    The manifest records `name`, so that tools can decode state without the program that wrote it.
     """
 
     @property
@@ -33,45 +32,45 @@ class StateCodec(Protocol):
         ...
 
     def encode(self, value: Any) -> bytes:
-        """Return the value's bytes; a value that has none is an `OperatorError`."""
+        """Encode a value; raise `OperatorError` if it cannot be encoded."""
         ...
 
     def decode(self, data: bytes) -> Any:
-        """Return the value; bytes that do not fit are a `CorruptError` or a `StateError`."""
+        """Decode a value; raise `CorruptError` or `StateError` for invalid bytes."""
         ...
 
 
 class BulkCodec(ABC):
-    """A `StateCodec` that has a faster way for many values than one by one."""
+    """A `StateCodec` with a faster way for many values at once."""
 
     name = "msgpack"
 
     @abstractmethod
     def encode(self, value: Any) -> bytes:
-        """Return the value's bytes."""
+        """Encode a value."""
 
     @abstractmethod
     def decode(self, data: bytes) -> Any:
-        """Return the value."""
+        """Decode a value."""
 
     @abstractmethod
     def encode_all(self, values: list[Any]) -> list[bytes | None]:
-        """Return the bytes of each value, None for None."""
+        """Encode each value; None stays None."""
 
     @abstractmethod
     def decode_all(self, found: list[bytes | None]) -> list[Any]:
-        """Return the value of each, None for None."""
+        """Decode each value; None stays None."""
 
 
 def encode_all(codec: StateCodec, values: list[Any]) -> list[bytes | None]:
-    """Return the bytes of each value, None for None; faster than one by one where the codec knows how."""
+    """Encode each value; None stays None. Uses the codec's bulk method if it has one."""
     if isinstance(codec, BulkCodec):
         return codec.encode_all(values)
     return [None if value is None else codec.encode(value) for value in values]
 
 
 def decode_all(codec: StateCodec, found: list[bytes | None]) -> list[Any]:
-    """Return the value of each, None for None; faster than one by one where the codec knows how."""
+    """Decode each value; None stays None. Uses the codec's bulk method if it has one."""
     if isinstance(codec, BulkCodec):
         return codec.decode_all(found)
     return [None if raw is None else codec.decode(raw) for raw in found]
@@ -79,9 +78,9 @@ def decode_all(codec: StateCodec, found: list[bytes | None]) -> list[Any]:
 
 _NIL = msgspec.msgpack.encode(None)
 _NOT_STORED = (NotStorable, TypeError, ValueError, OverflowError, RecursionError, UnicodeError, AttributeError)
-"""What encoding raises for a value that has no form in msgpack."""
+"""The errors of encoding a value that msgpack does not support."""
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, ValueError, TypeError, ArithmeticError, KeyError)
-"""What decoding damaged bytes raises, extension types included."""
+"""The errors of decoding damaged bytes, including extension types."""
 
 
 class _Msgpack(BulkCodec):
@@ -112,7 +111,7 @@ class _Msgpack(BulkCodec):
         return data
 
     def _check(self, value: Any, data: bytes) -> None:
-        """Refuse a value that its bytes do not give back."""
+        """Raise if decoding the bytes does not return the value."""
         try:
             stored = self._decode(data)
         except _UNREADABLE as error:
@@ -137,7 +136,8 @@ class _Msgpack(BulkCodec):
             return self._decode(data)
         except msgspec.ValidationError as error:
             with contextlib.suppress(*_UNREADABLE):
-                # A type that is declared since the state was stored: until then, tags told what msgpack alone would lose.
+                # The type was declared after this state was stored: until then, tags recorded what msgpack alone would
+                # lose.
                 return msgspec.convert(decode(data), self._type)
             raise StateError(
                 f"stored state does not fit the declared type {_called(self._type)} ({error}); give new fields a "
@@ -164,7 +164,7 @@ class _Msgpack(BulkCodec):
         return [None if value is None else self.encode(value) for value in values]
 
     def decode_all(self, found: list[bytes | None]) -> list[Any]:
-        # One array of all of them, decoded at once: a third of the time of one call each.
+        # Decode one array of all values at once, which takes a third of the time of single calls.
         array = b"".join([b"\xdd", len(found).to_bytes(4, "big"), *[_NIL if raw is None else raw for raw in found]])
         try:
             return self._decode_array(array)
@@ -179,7 +179,7 @@ class _Msgpack(BulkCodec):
 
 
 def _untag(declared: Any) -> Callable[[int, memoryview], Any]:
-    """Return what reads extension types in a state of this type."""
+    """Return the decoder of extension types for a state of this type."""
     begins = begun(declared)
     if begins is None or not is_record(begins.type):
         return untagged
@@ -212,10 +212,10 @@ class _Pickle:
 
 
 def msgpack_codec(type: Any = Any) -> StateCodec:
-    """Return the codec for values of `type`. What it encodes comes back equal and of the same type, or is refused.
+    """Return the codec for values of `type`. Values are decoded with equal value and type, or encoding raises.
 
-    `Any` takes the built-in types, dates and times, `Decimal`, `UUID` and `Row`, nested as they may be. Records and enums
-    have to be declared: state never says which class to make.
+    `Any` supports the built-in types, dates and times, `Decimal`, `UUID` and `Row`, at any depth. Records and enums
+    must be declared: state never names the class to create.
 
     >>> codec = msgpack_codec(tuple[int, str])
     >>> codec.decode(codec.encode((1, "a")))
@@ -225,9 +225,9 @@ def msgpack_codec(type: Any = Any) -> StateCodec:
 
 
 def pickle_codec() -> StateCodec:
-    """Return the codec that pickles: any Python value, but decoding runs whatever the bytes say.
+    """Return the pickle codec: it supports any Python value, but decoding can run arbitrary code.
 
-    Only the program that chose it decodes it; tools that open state refuse it (see `codec_named`).
+    Only the program that chose it decodes it; tools that read state refuse it (see `codec_named`).
     """
     return _Pickle()
 
@@ -237,7 +237,7 @@ _REFUSED = {"pickle": "decoding it would run code from the state"}
 
 
 def register_codec(name: str, make: Callable[[], StateCodec]) -> None:
-    """Make a codec of one's own known by the name that manifests record; a name is taken only once."""
+    """Register a custom codec under the name that manifests record; a name can be used only once."""
     if name in _REGISTRY or name in _REFUSED:
         raise ConfigError(f"a codec named {name!r} exists already; choose another name")
     _REGISTRY[name] = make

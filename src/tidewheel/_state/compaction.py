@@ -1,8 +1,9 @@
-"""Which parts of a shard are merged, and what a commit leaves of them: pure decisions over references.
+"""Decide which parts of a shard to merge, and which parts remain after a commit.
 
-The deltas of a shard are runs of sorted keys, oldest first. Runs of about the same size are a *tier*. When a tier has `FAN`
-runs they are merged into one, which is about as large as a run of the next tier. So each changed byte is written once for each
-tier, whatever the size of the shard. When all runs together outweigh the snapshot, everything is merged into a new one.
+The deltas of a shard are runs of sorted keys, oldest first. Runs of about the same size are a *tier*. When a tier has
+`FAN` runs they are merged into one, which is about as large as a run of the next tier. So each changed byte is written
+once per tier, whatever the size of the shard. When all runs together outweigh the snapshot, everything is merged into a
+new snapshot.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from tidewheel._state.references import PartRef, ShardParts
 from tidewheel.errors import StateError
 
 FAN: Final = 8
-"""How many runs of a tier are merged, and by how much tiers differ in size."""
+"""The number of runs of a tier that are merged, and the size ratio of tiers."""
 FLOOR_BYTES: Final = 64 * 1024
-"""Below that, runs are never too many bytes for a small snapshot."""
+"""Runs below this size never outweigh a small snapshot."""
 
 _sequence = attrgetter("sequence")
 
 
 class Merge(msgspec.Struct, frozen=True):
-    """Neighbouring runs of a shard, oldest first, that are to be merged."""
+    """Neighbouring runs of a shard to merge, oldest first."""
 
     runs: tuple[PartRef, ...]
     whole: bool
-    """Whether these are all parts of the shard: the result is its new snapshot."""
+    """Whether these are all parts of the shard, so that the result is its new snapshot."""
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """What came of a merge: the runs that were merged, and the parts that hold the same, with no key in two of them."""
+    """The result of a merge: the merged runs, and the parts with the same content, which have no key in common."""
 
     runs: tuple[PartRef, ...]
     parts: tuple[PartRef, ...]
@@ -48,11 +49,11 @@ def merge_due(
     fan: int = FAN,
     floor_bytes: int = FLOOR_BYTES,
 ) -> Merge | None:
-    """Return what of a shard is to be merged now, if anything.
+    """Return the runs of a shard to merge now, if any.
 
-    With `snapshot_every` a shard is merged whole after so many commits that changed it, and never otherwise. Without, its runs
-    are merged by tiers, and whole where they outweigh the snapshot. A shard that has parts of another job, as a fork has, is
-    merged whole at the first occasion.
+    With `snapshot_every` a shard is merged completely after that many commits that changed it, and never otherwise.
+    Without it, runs are merged by tiers, and completely when they outweigh the snapshot. A shard with parts of another
+    job, as in a fork, is merged completely at the first opportunity.
 
     >>> from tidewheel._state.references import FileRef
     >>> deltas = tuple(PartRef(FileRef("f", 1, 0), s, 100, 1) for s in range(1, 10))
@@ -83,16 +84,16 @@ def merge_due(
 
 
 def _tiers_due(sizes: list[int], fan: int) -> list[tuple[int, int]]:
-    """Return the tiers to merge, newest first: how many runs are newer than the tier, and how many it has.
+    """Return the tiers to merge, newest first: the number of runs newer than the tier, and its number of runs.
 
-    A run that is larger than older ones lifts these into its own tier: merging keeps the order, so they go with it.
+    A run that is larger than older ones moves them into its own tier: merging must keep the order.
     """
     tiers = list(accumulate((int(log(max(size, 1), fan) + 1e-9) for size in reversed(sizes)), max))
     chosen: list[tuple[int, int]] = []
     newer = 0
     for _, group in groupby(tiers):
         count = len(list(group))
-        # What comes out of the tier before is one more run of this one.
+        # The result of the previous tier adds one run to this tier.
         if count + bool(chosen) >= fan:
             chosen.append((newer, count))
         elif chosen:
@@ -102,10 +103,10 @@ def _tiers_due(sizes: list[int], fan: int) -> list[tuple[int, int]]:
 
 
 def newest_sequence(parts: ShardParts) -> int:
-    """Return the sequence of the newest part, 0 if there is none: the label of a snapshot of all of them.
+    """Return the sequence of the newest part, 0 if there is none: the label of a snapshot of all parts.
 
-    The label is not the sequence of the base manifest: the shard has not changed since its newest part, and a
-    local copy that took in that part must find itself at the snapshot, not behind it.
+    The label is not the sequence of the base manifest: the shard has not changed since its newest part, and a local
+    copy that has applied that part must be at the snapshot, not behind it.
     """
     if parts.deltas:
         return parts.deltas[-1].sequence
@@ -113,7 +114,7 @@ def newest_sequence(parts: ShardParts) -> int:
 
 
 def adopted(parts: ShardParts, merged: Merged) -> ShardParts | None:
-    """Return a shard's parts with what came of a merge in the place of the runs; None if these are there no more."""
+    """Return a shard's parts with merged runs replaced by the result; None if the runs no longer exist."""
     if merged.whole:
         count = len(merged.runs) if parts.snapshot is None else len(merged.runs) - 1
         there = parts.deltas[:count] if parts.snapshot is None else (parts.snapshot, *parts.deltas[:count])
@@ -132,9 +133,8 @@ def adopted(parts: ShardParts, merged: Merged) -> ShardParts | None:
 def merge(parts: ShardParts, deltas: Iterable[PartRef] = (), snapshot: PartRef | None = None) -> ShardParts:
     """Return a shard's parts after a commit that added deltas, a snapshot of the base state, both or nothing.
 
-    Tasks of several levels may each add a delta of the same commit: they hold different tables. The snapshot
-    takes the place of all that was there; it holds exactly the base state, so its sequence is
-    `newest_sequence(parts)`.
+    Tasks of several levels may each add a delta of the same commit, with different tables. The snapshot replaces all
+    earlier parts; it contains exactly the base state, so its sequence is `newest_sequence(parts)`.
     """
     base = newest_sequence(parts)
     deltas = tuple(deltas)

@@ -1,7 +1,7 @@
-"""KeyBatch: the distinct keys of many messages, in the order of the store, with their states in one list.
+"""KeyBatch: the distinct keys of many messages in store order, with their states in one list.
 
-Everything that can be done for all keys at once is done by Arrow: finding the distinct ones, sorting them by shard and
-stored key, turning them into bytes. What is left per key is one read, one decode, one encode.
+Arrow does all work that can be done for all keys at once: finding distinct keys, sorting them by shard and stored key,
+and converting them to bytes. Only one read, one decode and one encode remain per key.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from tidewheel._values.columns import repeats, with_used_values
 
 _LETTERS = {pa.string(): b"s", pa.binary(): b"b"}
 _MANY = 10_000
-"""How many messages make it worth while to sort them by key."""
+"""The minimum number of messages for which sorting by key is worthwhile."""
 
 Places = npt.NDArray[np.int64]
 
 
 class RefusedState(Exception):
-    """The state that an operator left for a key cannot be stored."""
+    """The state that an operator set for a key cannot be stored."""
 
     def __init__(self, place: int, error: Exception) -> None:
-        """Take the place of the key in its batch, and what the codec says."""
+        """Use the key's index in its batch, and the error of the codec."""
         super().__init__(str(error))
         self.place, self.error = place, error
 
 
 class KeyBatch:
-    """States of distinct keys while an operator works on them.
+    """The states of distinct keys while an operator works on them.
 
-    Every message has a place, that of its key in `keys` and `states`; the operator reads and sets `states` by place.
+    Every message has a place: the index of its key in `keys` and `states`. The operator reads and sets `states` by
+    place.
     """
 
     __slots__ = ("_keys", "_order", "_places", "encoded", "read", "shards", "states", "stored")
@@ -51,17 +52,17 @@ class KeyBatch:
         shards: dict[int, slice],
         order: Places | None = None,
     ) -> None:
-        """Begin without states; `stored` and `shards` are empty where the keys are not in the order of the store.
+        """Create a batch without states; `stored` and `shards` are empty if the keys are not in store order.
 
-        Keys given as a column are made Python objects when they are asked for. `order` is that of the messages by place, where it
-        is known.
+        Keys given as a column become Python objects on first use. `order` is the order of the messages by place, if
+        known.
         """
         self._keys, self._places, self.stored, self.shards, self._order = keys, places, stored, shards, order
         self.states: list[Any] = []
         self.read: list[bytes | None] = []
-        """What the states were read from, where the keys are in the order of the store."""
+        """The encoded states that were read, if the keys are in store order."""
         self.encoded: list[bytes | None] = []
-        """What the operator left, once it is given back."""
+        """The encoded states that the operator set, after `keep`."""
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -82,10 +83,10 @@ class KeyBatch:
         return np.asarray(self._places, np.int64)
 
     def together(self) -> tuple[pa.Array, list[int]] | None:
-        """Return the messages' order by place, and how many each place has; None where they are few.
+        """Return the messages' order by place, and the number of messages per place; None if there are few messages.
 
-        One key's messages after the other's find its state once, and keys and states lie in memory in the order in which
-        they are needed: with a million keys that is worth more than half of the time.
+        Processing the messages of one key together reads its state once and accesses keys and states in memory order:
+        with a million keys that saves more than half of the time.
         """
         places = self._places
         if isinstance(places, list) or len(places) < _MANY:
@@ -94,32 +95,32 @@ class KeyBatch:
         return pa.array(order), np.bincount(places, minlength=len(self)).tolist()
 
     def changes(self, shard: int) -> KeyRun:
-        """Return the stored keys of a shard whose state is not what was read, each with its encoded state."""
+        """Return the stored keys of a shard whose state has changed, each with its encoded state."""
         part = self.shards.get(shard, slice(0))
         return KeyRun.changed(self.stored[part], self.encoded[part], self.read[part])
 
     def grown(self, shard: int) -> int:
-        """Return how many more keys of a shard have state than did when they were read."""
+        """Return by how many the number of a shard's keys with state has grown since they were read."""
         part = self.shards.get(shard)
         return 0 if part is None else self.read[part].count(None) - self.encoded[part].count(None)
 
     def entries(self) -> Iterator[tuple[int, list[tuple[bytes, Any, bytes | None]]]]:
-        """Yield each shard with the stored form of its keys, the keys, and what their states were read from."""
+        """Yield each shard with the stored form of its keys, the keys, and the encoded states that were read."""
         for shard, part in self.shards.items():
             yield shard, list(zip(self.stored[part], self.keys[part], self.read[part], strict=True))
 
 
 def _sorted(places: Places) -> Places:
-    """Return the stable order of places, 16 bits after 16 bits: those numpy sorts by counting, longer numbers by comparing."""
+    """Return the stable order of places, in steps of 16 bits: numpy sorts those by counting, longer numbers by comparing."""
     order = np.argsort((places & 0xFFFF).astype(np.uint16), kind="stable")
     high = (places >> 16).astype(np.uint16)
     return order[np.argsort(high[order], kind="stable")] if high.any() else order
 
 
 def sorted_keys(column: pa.Array, n_shards: int) -> KeyBatch | None:
-    """Return the distinct keys of a column sorted by shard and stored form, or None for a type that has no fast way.
+    """Return the distinct keys of a column sorted by shard and stored form, or None for an unsupported type.
 
-    A column that is dictionary-encoded has its distinct keys in its dictionary.
+    The distinct keys of a dictionary-encoded column are in its dictionary.
     """
     encoded = pa.types.is_dictionary(column.type)
     kind = column.type.value_type if encoded else column.type
@@ -141,13 +142,13 @@ def sorted_keys(column: pa.Array, n_shards: int) -> KeyBatch | None:
 
 
 def _sorted_by_bytes(column: pa.Array, by_bytes: SortedColumn, n_shards: int) -> KeyBatch:
-    """Return the distinct keys of a column whose order by bytes is known."""
+    """Return the distinct keys of a column whose byte order is known."""
     distinct = column.take(pa.array(by_bytes.order[by_bytes.starts]))
     shards = shards_of_column(distinct, n_shards)
     by_shard = np.argsort(shards.astype(np.uint16), kind="stable")
     starts, counts = by_bytes.starts[by_shard], by_bytes.counts[by_shard]
     ends = np.cumsum(counts)
-    # The messages of each key, one key after the other.
+    # The messages grouped by key.
     order = by_bytes.order[np.repeat(starts - ends + counts, counts) + np.arange(len(column))]
     places = np.empty(len(column), np.int64)
     places[order] = np.repeat(np.arange(len(counts)), counts)
@@ -156,7 +157,7 @@ def _sorted_by_bytes(column: pa.Array, by_bytes: SortedColumn, n_shards: int) ->
 
 
 def _stored(distinct: pa.Array) -> pa.Array:
-    """Return the bytes of keys in the store."""
+    """Return the stored form of keys."""
     if not pa.types.is_int64(distinct.type):
         return pc.binary_join_element_wise(pa.scalar(_LETTERS[distinct.type]), distinct.cast(pa.binary()), b"")
     rows = np.empty((len(distinct), 9), np.uint8)
@@ -168,7 +169,7 @@ def _stored(distinct: pa.Array) -> pa.Array:
 
 
 def _slices(ascending: Shards) -> dict[int, slice]:
-    """Return where each shard is among shards that ascend."""
+    """Return the slice of each shard in an ascending list of shards."""
     present, starts = np.unique(ascending, return_index=True)
     ends = [*starts.tolist()[1:], len(ascending)]
     return {shard: slice(start, end) for shard, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True)}

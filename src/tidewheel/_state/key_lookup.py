@@ -1,7 +1,7 @@
-"""One key of a shard, read from the state files alone in at most two rounds: all indexes at once, then all blocks at once.
+"""Look up one key of a shard in the state files, in at most two rounds: all indexes at once, then all blocks at once.
 
-A look-up waits for the store, not for the processor. So what it costs is the number of reads that follow each other,
-whatever the number of the shard's parts.
+A look-up waits for the store, not for the processor. So its cost is the number of sequential reads, whatever the number
+of the shard's parts.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.state_file import Absent, ReadRange, StateFile
 
 WHOLE_BYTES: Final = 256 * 1024
-"""Up to this size a file is read whole. It is also the end of a larger one that is sure to be read, with its index."""
+"""Files up to this size are read completely. For larger files, this much of the end is read, which includes the index."""
 _INDEX_SHARE: Final = 64
-"""An index has about a hundredth of a large file's bytes, and its end is read to a little more than that."""
+"""An index is about a hundredth of a large file; a little more than that is read from the end."""
 HELD_BYTES: Final = 64 << 20
-"""How many bytes of files and indexes are kept for the next look-ups."""
+"""The maximum size of files and indexes cached for later look-ups."""
 _THREADS: Final = 64
-"""More than a shard has parts, as a rule: the reads of a round are under way together."""
+"""Usually more than a shard has parts, so that the reads of a round run in parallel."""
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
@@ -30,13 +30,13 @@ _Answer = bytes | Absent
 
 
 class KeyLookup:
-    """Looks up single keys in state files, and keeps the indexes that it has read: files never change.
+    """Looks up single keys in state files, with a cache of indexes: files never change.
 
-    May be used from several threads.
+    Can be used from several threads.
     """
 
     def __init__(self, read_range: ReadRange, held_bytes: int = HELD_BYTES, whole_bytes: int = WHOLE_BYTES) -> None:
-        """Take what reads a range of a state file, how many bytes of files and indexes are kept, and what is read whole."""
+        """Use the function that reads a range of a state file, the cache size, and the maximum size of files read completely."""
         self._read_range, self._room, self._whole_bytes = read_range, held_bytes, whole_bytes
         self._files: OrderedDict[str, StateFile] = OrderedDict()
         self._held = 0
@@ -44,11 +44,11 @@ class KeyLookup:
         self._pool: ThreadPoolExecutor | None = None
 
     def get(self, parts: ShardParts, shard: int, table: str, key: bytes) -> bytes | None:
-        """Return the encoded state of a key as of these parts of its shard, or None."""
+        """Return the encoded state of a key in these parts of its shard, or None."""
         refs = [part.file for part in (*reversed(parts.deltas), parts.snapshot) if part is not None]
         files = self._opened(refs)
         answers: list[_Answer | None] = []
-        """Newest first. None: a block must be read for it."""
+        """Newest first. None: a block must be read."""
         for file in files:
             there = file.get(shard, table, key) if self._is_whole(file.ref) else None
             answers.append(there)
@@ -99,5 +99,5 @@ class KeyLookup:
         return ref.size <= self._whole_bytes
 
     def _tail_bytes(self, ref: FileRef) -> int:
-        """Return how much of the end of a file is read at first, which is about what it takes in memory."""
+        """Return how much of the end of a file to read first, which is about its size in the cache."""
         return min(ref.size, self._whole_bytes + ref.size // _INDEX_SHARE)

@@ -1,7 +1,7 @@
-"""The order of keys in the store, found by sorting numbers: eight bytes of a key are one number.
+"""Sort keys into store order as numbers: eight bytes of a key are one number.
 
-Sorting numbers takes half the time of sorting text, and puts equal keys side by side: where most keys are different, that
-takes less time than looking each one up in a table of those that were there before.
+Sorting numbers takes half the time of sorting text, and groups equal keys: if most keys are different, that is faster
+than looking up each key in a hash table.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import pyarrow as pa
 
 _WORD = 8
 _LONGEST = 2 * _WORD
-"""Keys of more bytes are left to Arrow."""
+"""Longer keys are left to Arrow."""
 
 Positions = npt.NDArray[np.int64]
 Words = list[npt.NDArray[np.uint64]]
 
 
 class SortedColumn(NamedTuple):
-    """A column of keys in the order of their bytes in the store."""
+    """A column of keys in the order of their stored bytes."""
 
     order: Positions
-    """The positions of the keys; those of equal keys ascend."""
+    """The positions of the keys, ascending for equal keys."""
     starts: Positions
-    """Where in `order` each distinct key begins."""
+    """The start of each distinct key in `order`."""
     counts: Positions
-    """How often each comes."""
+    """The number of occurrences of each key."""
 
 
 def sorted_column(column: pa.Array) -> SortedColumn | None:
-    """Return the order of a column without nulls, of text, bytes or 64-bit integers; None where it has no fast way."""
+    """Return the order of a column of text, bytes or 64-bit integers without nulls; None if it is not supported."""
     words = _words(column)
     if words is None or not len(column):
         return None
@@ -49,7 +49,7 @@ def sorted_column(column: pa.Array) -> SortedColumn | None:
 
 
 def _words(column: pa.Array) -> Words | None:
-    """Return the keys as numbers, the first eight bytes first, that compare as the keys' bytes in the store do."""
+    """Return the keys as numbers, the first eight bytes first, that compare like the stored bytes."""
     if pa.types.is_int64(column.type):
         # The store has the lowest byte first.
         return [column.to_numpy().byteswap().view(np.uint64)]
@@ -59,7 +59,7 @@ def _words(column: pa.Array) -> Words | None:
     lengths = np.diff(offsets)
     longest = int(lengths.max(initial=0))
     text = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
-    # What is behind the end of a key counts as NUL, which no key may have then.
+    # Positions after the end of a key count as NUL, so no key may contain NUL.
     if longest > _LONGEST or not text.all():
         return None
     padded = np.concatenate([text, np.zeros(_LONGEST, np.uint8)])
@@ -68,7 +68,7 @@ def _words(column: pa.Array) -> Words | None:
     words = []
     for at in range(0, max(longest, 1), _WORD):
         left = np.clip(lengths - at, 0, _WORD)
-        # A shift by all 64 bits is none to the processor.
+        # The processor treats a shift by 64 bits as no shift.
         behind = ((_WORD - np.maximum(left, 1)) * 8).astype(np.uint64)
         word = everywhere[np.minimum(begins + at, len(everywhere) - 1)].astype(np.uint64) >> behind << behind
         words.append(np.where(left > 0, word, np.uint64(0)))

@@ -1,4 +1,4 @@
-"""KeyRun: keys in order and, beside them, their values. A pair is made where somebody asks for one."""
+"""KeyRun: sorted keys and a parallel list of their values. Pairs are created only on demand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import overload
 
 
 class KeyRun(Sequence[tuple[bytes, bytes | None]]):
-    """Pairs of a key and its value as two lists of one length: a million pairs need not be made to be taken apart again.
+    """Pairs of key and value as two lists of equal length, which avoids creating a million pairs.
 
     >>> run = KeyRun([b"a", b"b", b"c"], [b"1", None, b"3"])
     >>> list(run[1:]), len(run)
@@ -23,7 +23,7 @@ class KeyRun(Sequence[tuple[bytes, bytes | None]]):
 
     @classmethod
     def changed(cls, keys: list[bytes], values: list[bytes | None], before: list[bytes | None]) -> KeyRun:
-        """Return the keys whose value is not what it was before.
+        """Return the keys whose value differs from the one before.
 
         >>> list(KeyRun.changed([b"a", b"b"], [b"1", b"2"], [b"1", None]))
         [(b'b', b'2')]
@@ -33,7 +33,7 @@ class KeyRun(Sequence[tuple[bytes, bytes | None]]):
 
     @classmethod
     def of(cls, items: Sequence[tuple[bytes, bytes | None]]) -> KeyRun:
-        """Return pairs as a run."""
+        """Convert pairs to a run."""
         return items if isinstance(items, KeyRun) else cls([key for key, _ in items], [value for _, value in items])
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
 """Local copies: committed state of shards in LMDB, on the machine that works on them.
 
-A copy is a cache of the parts that a manifest names. It holds committed state only and only moves forward, so
-retries and several processes on one machine are harmless: whoever comes second finds the work done.
+A copy is a cache of the parts that a manifest names. It contains only committed state and only moves forward, so
+retries and several processes on one machine are harmless: the second one finds the work done.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ from tidewheel.errors import StateError
 __all__ = ["MAP_SIZE", "LocalCopies", "ShardCopy", "ShardReader", "folder_name"]
 
 MAP_SIZE: Final = 1 << 30
-"""Address space of a shard to begin with: 65,536 of them fit in a process. It grows when the state does."""
+"""The initial address space of a shard: 65,536 of them fit in a process. It grows with the state."""
 
 _DESCRIPTORS: Final = 3
-"""How many files an open copy takes: LMDB opens the data twice, and the lock."""
+"""The number of open files per copy: LMDB opens the data twice, and the lock."""
 
 MAPPED: Final = 384 << 20
-"""How many bytes of files a worker has mapped before it lets go of them; a quarter of it is libraries."""
+"""The maximum size of mapped files in a worker before it releases them; a quarter of it is libraries."""
 
 
 def folder_name(job: str, lineage: str) -> str:
     """Return the name of the folder for a job's local copies on this boot of this machine.
 
-    The runs of a fleet, `job/1`, `job/2`, share one: the parts of a shard have ascending labels, whoever holds it.
+    The runs of a fleet, `job/1`, `job/2`, share one folder: the parts of a shard have ascending labels, whoever holds
+    it.
     """
     return f"{quote(job.partition('/')[0], safe='')[:100]}-{lineage}-{boot_id()}"
 
 
 class LocalCopies:
-    """The local copies below one folder; `LocalCopies.at(folder)` gives the one object of this process.
+    """The local copies below one folder; `LocalCopies.at(folder)` returns the only object of this process.
 
-    LMDB forbids a second open of an environment in a process, and any use of one across a fork: a forked
-    child is refused the folders that its parent had opened.
+    LMDB forbids opening an environment twice in a process, and using one after a fork: a forked child cannot use the
+    folders that its parent had opened.
     """
 
     _open: dict[str, LocalCopies] = {}  # noqa: RUF012
@@ -58,7 +59,7 @@ class LocalCopies:
 
     @classmethod
     def at(cls, folder: str | Path, map_size: int = MAP_SIZE) -> LocalCopies:
-        """Return this process's copies below the folder; the map size counts when it is first named."""
+        """Return this process's copies below the folder; only the first call's map size is used."""
         key = os.path.realpath(folder)
         with cls._lock:
             if key in cls._inherited:
@@ -72,7 +73,7 @@ class LocalCopies:
             return cls._open[key]
 
     def shard(self, number: int) -> ShardCopy:
-        """Return the copy of a shard, made empty if it does not exist."""
+        """Return the copy of a shard; create an empty one if it does not exist."""
         copy = self._shards.get(number)
         if copy is None:
             with self._lock:
@@ -82,7 +83,7 @@ class LocalCopies:
         return copy
 
     def close(self) -> None:
-        """Close every environment; readers must be closed before."""
+        """Close every environment; close the readers first."""
         with self._lock:
             for copy in self._shards.values():
                 copy.close()
@@ -90,22 +91,22 @@ class LocalCopies:
             self._open.pop(str(self.folder), None)
 
     def crowded(self, limit: int = MAPPED) -> bool:
-        """Tell whether this process has more than `limit` bytes of files mapped, or half the files open that it may.
+        """Return whether this process has mapped more than `limit` bytes of files, or opened half of the allowed files.
 
-        What was read stays in the system's cache; but a process whose every read page counts as its own grows with the state,
-        and whoever limits its memory ends it. The other half of the files is for connections, and for other jobs.
+        Data stays in the system's cache. But mapped pages count as the process's memory, which would grow with the
+        state until a memory limit ends the process. The other half of the files is for connections and other jobs.
         """
         may_open, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return len(self._shards) * _DESCRIPTORS * 2 >= may_open != resource.RLIM_INFINITY or _mapped() > limit
 
     def relieve(self) -> None:
-        """Unmap the copies that nobody reads; they are opened again when they are asked for."""
+        """Unmap the copies without readers; they are opened again on demand."""
         with self._lock:
             self._shards = {number: copy for number, copy in self._shards.items() if not copy.release()}
 
     @classmethod
     def _after_fork(cls) -> None:
-        # The child must not even close what it inherited: that would free the reader slots of its parent.
+        # The child must not even close inherited environments: that would free the reader slots of its parent.
         cls._inherited.update(cls._open)
         cls._open.clear()
         cls._lock = threading.Lock()
@@ -115,7 +116,7 @@ os.register_at_fork(after_in_child=LocalCopies._after_fork)
 
 
 def _mapped() -> int:
-    """Return how many bytes of files this process has mapped and read; 0 where the system does not tell."""
+    """Return how many bytes of files this process has mapped and read; 0 if the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[2]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -128,6 +129,6 @@ def boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        # Where the kernel gives no id, the time of boot serves: it changes with every boot.
+        # If the kernel has no boot id, use the boot time, which also changes with every boot.
         boot_time = subprocess.run(["sysctl", "-n", "kern.boottime"], capture_output=True, text=True, check=True)
         return "".join(letter for letter in boot_time.stdout.split("}")[0] if letter.isdigit())

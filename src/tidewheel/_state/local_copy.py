@@ -1,14 +1,14 @@
-"""The local copy of one shard: an LMDB environment that takes in the parts of the shard's state.
+"""The local copy of one shard: an LMDB environment to which the parts of the shard's state are applied.
 
-**What a copy survives.** Nothing is ever synced to disk. A process that dies at any point leaves the
-operating system's page cache as LMDB wants it: the pages of an unfinished transaction are not reachable from
-the newest meta page, which is written last. When the *machine* dies, pages have reached the disk in any order
-or not at all, and the copy is garbage that may look whole. Therefore its folder's name contains the boot id
-(`folder_name`): after a reboot nobody opens it again, and it is built anew from the store.
+**What a copy survives.** Nothing is synced to disk. A process that dies at any point leaves the operating system's page
+cache consistent for LMDB: the pages of an unfinished transaction are not reachable from the newest meta page, which is
+written last. When the *machine* dies, pages have reached the disk in any order or not at all, and the copy is garbage
+that may look complete. Therefore its folder's name contains the boot id (`folder_name`): after a reboot nobody opens it
+again, and a new copy is built from the store.
 
-**Why not through the memory map.** LMDB's `writemap` would save 0.05 us a key. But then a full disk is no
-error: the process dies of SIGBUS at some memory access. And whoever opens an environment with a smaller map
-truncates the file under the hands of a writer that has just enlarged it, who dies the same way.
+**Why not through the memory map.** LMDB's `writemap` would save 0.05 us per key. But then a full disk is not an error:
+the process dies of SIGBUS at some memory access. And a process that opens an environment with a smaller map truncates
+the file of a writer that has just enlarged it, which then also dies.
 """
 
 from __future__ import annotations
@@ -60,34 +60,34 @@ class ShardCopy:
     def __init__(self, folder: Path, number: int, map_size: int) -> None:
         self.number = number
         self.path = folder / f"{number:05d}"
-        # Databases must not be opened by two transactions of a process at once, nor the map replaced under
-        # one.
+        # Two transactions of a process must not open databases at the same time, and the map must not be replaced
+        # during a transaction.
         self._lock = threading.RLock()
         self._handles: dict[Table, Handles] = {}
         self._names_known = 0
         self._readers = 0
         self._reached = threading.local()
         self.was_filled = False
-        """Whether it has taken in so much at once that its environment was opened anew, over memory that had been used."""
+        """Whether it applied so much at once that its environment was reopened to release memory."""
         self._environment = self._open(map_size)
         self._opened_file = self._file()
 
     @property
     def applied(self) -> int:
-        """The sequence of the newest commit that the copy holds; 0 if it is empty."""
+        """The sequence of the newest commit in the copy; 0 if it is empty."""
         return _sequence(self._applied())
 
     def catch_up(self, parts: ShardParts, sequence: int, fetch: Fetch, run: str = "") -> int:
         """Bring the copy to the state of the manifest `sequence`, which names these parts of the shard.
 
-        Returns the bytes of the parts that it lacked. `run` is the run that asks.
+        Return the size in bytes of the missing parts. `run` is the calling run.
 
-        One write transaction if a part is lacking, none otherwise. Other processes may do the same at the
-        same time. A copy of another history is replaced. `StateError`: the copy holds a newer commit of the same
-        run, and is left as it is.
+        Uses one write transaction if a part is missing, none otherwise. Other processes may do the same at the same
+        time. A copy of another history is replaced. Raises `StateError`, without changes, if the copy has a newer
+        commit of the same run.
         """
         if self._file() != self._opened_file:
-            # Somebody has removed the folder: begin anew where other processes find it too.
+            # The folder was deleted: create a new one, which other processes find too.
             self._reopen()
         applied, lacked = self._applied(), 0
         while todo := self._missing_parts(parts, sequence, applied, run):
@@ -97,7 +97,7 @@ class ShardCopy:
             if not self._wrote_many_pages(todo.parts) or not self._reopen():
                 break
             self.was_filled = True
-            # The folder may have been removed since it was opened first; then all is lacking again.
+            # The folder may have been deleted since it was opened; then everything is missing again.
             applied = self._applied()
         self._reached.applied = applied
         return lacked
@@ -105,7 +105,7 @@ class ShardCopy:
     def begin(self) -> ShardReader:
         """Return a reader of the state that this thread's last `catch_up` reached.
 
-        A `StateError` if another process has moved the copy on since: the caller's base is then out of date.
+        Raises `StateError` if another process has advanced the copy since: the caller's base is then out of date.
         """
         with self._lock:
             transaction = self._begin()
@@ -126,11 +126,11 @@ class ShardCopy:
         return reader
 
     def close(self) -> None:
-        """Close the environment; its readers must be closed before."""
+        """Close the environment; close its readers first."""
         self._environment.close()
 
     def release(self) -> bool:
-        """Close the environment if nobody reads; tell whether it is closed."""
+        """Close the environment if there is no reader; return whether it is closed."""
         with self._lock:
             if self._readers:
                 return False
@@ -138,13 +138,14 @@ class ShardCopy:
             return True
 
     def _wrote_many_pages(self, parts: Sequence[PartRef]) -> bool:
-        """Tell whether parts that were taken in at once may have changed more pages than LMDB should keep in memory."""
+        """Return whether applying these parts may have changed more pages than LMDB should keep in memory."""
         return sum(part.keys for part in parts) > _MANY_KEYS and self._environment.info()["last_pgno"] > _MANY_PAGES
 
     def _reopen(self) -> bool:
-        """Close the environment and open it again, unless somebody reads; tell whether it was done.
+        """Close and reopen the environment, unless there is a reader; return whether this was done.
 
-        It gives back the memory of a large transaction: LMDB keeps every page it ever wrote at once for the next one.
+        This releases the memory of a large transaction: LMDB keeps every page of its largest transaction for the next
+        one.
         """
         with self._lock:
             if self._readers:
@@ -157,7 +158,7 @@ class ShardCopy:
             return True
 
     def _file(self) -> tuple[int, int] | None:
-        """Return what tells the copy's file from another of the same name, or None if there is none."""
+        """Return the identity of the copy's file, or None if there is none."""
         try:
             status = os.stat(self.path / "data.mdb")
         except FileNotFoundError:
@@ -205,8 +206,7 @@ class ShardCopy:
         with self._lock:
             self._make_room(contents.raw_bytes)
             while True:
-                # A process that was killed while it read holds its pages back until somebody notices it is
-                # gone.
+                # A process that was killed while reading blocks the reuse of its pages until somebody checks for it.
                 self._environment.reader_check()
                 try:
                     with self._begin(write=True) as transaction:
@@ -231,13 +231,13 @@ class ShardCopy:
                     raise self._failed("written", error) from error
 
     def _open_databases(self) -> None:
-        """Open the databases that this process or another has made since it was last done."""
-        # In a write transaction that writes nothing: handles opened in a read transaction end with it.
+        """Open the databases that this process or another has created since the last call."""
+        # Use a write transaction that writes nothing: handles opened in a read transaction end with it.
         with self._begin(write=True) as transaction:
             names = database_names(transaction)
             databases = {name: self._environment.open_db(name, transaction, create=False) for name in names}
             self._names_known = transaction.stat()["entries"]
-        # A new dict: an open reader must not see a handle that is younger than its transaction.
+        # Create a new dict: an open reader must not see a handle that is newer than its transaction.
         tables = [name.removeprefix(PLAIN) for name in names if name.startswith(PLAIN)]
         self._handles = {
             table.decode(): Handles(databases[PLAIN + table], databases.get(LONG + table)) for table in tables
@@ -253,7 +253,7 @@ class ShardCopy:
                 raise self._error(f"more than {_MAX_READERS} readers are open") from None
 
     def _make_room(self, raw_bytes: int) -> None:
-        """Enlarge the map before it is full: a transaction that finds it full has to begin again."""
+        """Enlarge the map before it is full: a transaction that finds it full must be restarted."""
         info = self._environment.info()
         needed_bytes = (info["last_pgno"] + 1) * self._environment.stat()["psize"] + 4 * raw_bytes
         map_size = info["map_size"]
@@ -263,7 +263,7 @@ class ShardCopy:
             self._resize(map_size)
 
     def _resize(self, map_size: int, cause: Exception | None = None) -> None:
-        """Take a larger map, or with 0 the size that another process has chosen."""
+        """Use a larger map, or with 0 the size that another process has set."""
         if self._readers:
             raise LocalDiskFull(
                 self._about(f"the map must grow, but {self._readers} readers of this process are open")
@@ -298,10 +298,10 @@ class ShardCopy:
 
 
 class _Contents:
-    """The blocks of lacking parts, fetched before the write transaction as far as memory allows.
+    """The blocks of missing parts, fetched before the write transaction as far as memory allows.
 
-    The rest is fetched while others wait for the write lock. Blocks are decoded one by one as they are put: then
-    a block's keys and values are still in the processor's cache.
+    The rest is fetched while others wait for the write lock. Blocks are decoded one by one when they are written, while
+    their keys and values are in the processor's cache.
     """
 
     def __init__(self, shard: int, parts: Sequence[PartRef], fetch: Fetch) -> None:
@@ -319,7 +319,7 @@ class _Contents:
                 self._fetched[part] = list(file.read(shard))
 
     def blocks(self, part: PartRef) -> Iterable[Block]:
-        """Return the blocks of a part, as often as asked."""
+        """Return the blocks of a part; can be called repeatedly."""
         file = self._files.get(part) or self._fetch(part.file)
         fetched = self._fetched.get(part) or file.read(self._shard)
         return (file.decode(entry, data) for entry, data in fetched)
@@ -330,18 +330,18 @@ def _sequence(applied: Applied | None) -> int:
 
 
 def _may_open_again(error: Exception) -> bool:
-    """Tell whether opening failed for a reason that may be gone at the next attempt."""
+    """Return whether opening failed for a reason that a retry may fix."""
     if isinstance(error, lmdb.MapResizedError):
         # Another process has enlarged the map after this one had read its size.
         return True
     if isinstance(error, FileNotFoundError) or os.strerror(errno.ENOENT) in str(error):
-        # The folder was removed after it was made.
+        # The folder was deleted after it was created.
         return True
     return os.strerror(errno.EMFILE) in str(error) and _allow_more_files()
 
 
 def _allow_more_files() -> bool:
-    """Raise this process's limit of open files to what it may set itself: an environment takes three."""
+    """Raise this process's limit of open files as far as allowed: an environment needs three."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return False
@@ -350,8 +350,8 @@ def _allow_more_files() -> bool:
 
 
 def disk_is_full(error: Exception) -> bool:
-    """Tell whether the disk has no room for what LMDB or the system was to write."""
-    # A write that a full disk cuts short is an input/output error to LMDB.
+    """Return whether an error of LMDB or the system means that the disk is full."""
+    # LMDB reports a write that a full disk truncated as an input/output error.
     full = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
     return isinstance(error, lmdb.DiskError) or any(
         getattr(error, "errno", None) == code or os.strerror(code) in str(error) for code in full
@@ -359,7 +359,7 @@ def disk_is_full(error: Exception) -> bool:
 
 
 def free_bytes(path: Path) -> str:
-    """Return how much room the disk of a folder has, for an error."""
+    """Return the free space of a folder's disk, for an error."""
     try:
         status = os.statvfs(path)
     except OSError:

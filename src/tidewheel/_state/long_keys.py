@@ -1,7 +1,7 @@
-"""Keys longer than LMDB takes.
+"""Keys that are longer than LMDB allows.
 
-Such a key is stored under its first bytes and its digest, with the whole key before the value. The first
-bytes keep it near its place in key order; those that share them are put in order when they are read.
+Such a key is stored under its first bytes and its digest, with the whole key before the value. The first bytes keep it
+near its place in key order; keys that share them are sorted when they are read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 MAX_KEY: Final = 511
-"""The longest key that LMDB takes."""
+"""The longest key that LMDB allows."""
 
 _DIGEST = 32
 _PREFIX = MAX_KEY - _DIGEST
@@ -19,7 +19,7 @@ _LENGTH = 4
 
 
 def long_key(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return the pair as it is stored: unchanged if the key is short, else under one of `MAX_KEY` bytes."""
+    """Return the pair as stored: unchanged if the key is short, otherwise under a key of `MAX_KEY` bytes."""
     if len(key) < MAX_KEY:
         return key, value
     stored = key[:_PREFIX] + blake2b(key, digest_size=_DIGEST).digest()
@@ -27,7 +27,7 @@ def long_key(key: bytes, value: bytes) -> tuple[bytes, bytes]:
 
 
 def whole_key(stored: bytes, raw: bytes) -> tuple[bytes, bytes]:
-    """Return the pair of which `long_key` made this one."""
+    """Return the original pair of a result of `long_key`."""
     if len(stored) < MAX_KEY:
         return stored, raw
     end = _LENGTH + int.from_bytes(raw[:_LENGTH], "little")
@@ -35,7 +35,7 @@ def whole_key(stored: bytes, raw: bytes) -> tuple[bytes, bytes]:
 
 
 def long_items(cursor: Any, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the pairs with `start <= key < stop` of a database that holds long keys only, in key order."""
+    """Yield the pairs with `start <= key < stop` of a database with only long keys, in key order."""
     group: list[tuple[bytes, bytes]] = []
     prefix = b""
     if not cursor.set_range(start[:_PREFIX]):

@@ -1,4 +1,4 @@
-"""Runs of a shard merged into one: read from state files alone, without a local copy, and written in files of bounded size."""
+"""Merge runs of a shard, using only state files and no local copy, and write files of bounded size."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tidewheel._state.state_file import Item, StateFile, StateFileWriter, Table
 Fetch = Callable[[FileRef], StateFile]
 
 _STRETCHES = 8
-"""How many runs a merged part lists as the makers of its commits. A local copy older than these is built again."""
+"""The maximum number of stretches of commits that a merged part lists. An older local copy is rebuilt."""
 
 
 def merged_items(shard: int, merge: Merge, fetch: Fetch) -> Iterator[tuple[Table, Iterator[Item]]]:
-    """Yield what a merge comes to, table by table, ascending; of a key that comes twice, the newest value.
+    """Yield the merged items, table by table, ascending, with the newest value of each key.
 
-    Dropped keys stay dropped: older runs may have them. Only when all parts are merged is there nothing to be dropped from.
+    Deleted keys stay marked as deleted, because older runs may have them, unless all parts are merged.
     """
     files = [fetch(run.file) for run in merge.runs]
     for table in sorted({table for file in files for table in file.tables(shard)}):
@@ -30,22 +30,22 @@ def merged_items(shard: int, merge: Merge, fetch: Fetch) -> Iterator[tuple[Table
 
 
 class MergedFiles:
-    """Writes merged runs of many shards into files of bounded size."""
+    """Writes merged runs of many shards to files of bounded size."""
 
     def __init__(self, store: Store, file_bytes: int | None = None) -> None:
-        """Take the function that makes a file durable."""
+        """Use the function that stores a file durably."""
         self._store = store
         self._files = BoundedFiles(store, 0, file_bytes)
         self._shards: set[int] = set()
 
     def add(self, shard: int, items: Iterable[tuple[Table, Iterable[Item]]]) -> None:
-        """Take all of a shard; each shard once."""
+        """Add all items of a shard, in one call per shard."""
         self._shards.add(shard)
         for table, run in items:
             self._files.add(shard, table, run)
 
     def finish(self) -> dict[int, list[PartRef]]:
-        """Make all of it durable; return the parts by shard, not labelled yet. A shard without any key has an empty part."""
+        """Store everything durably; return unlabelled parts by shard. A shard without keys has an empty part."""
         parts = self._files.finish()
         empty = sorted(self._shards - parts.keys())
         if empty:
@@ -55,7 +55,7 @@ class MergedFiles:
 
 
 def labelled(merge: Merge, parts: Iterable[PartRef]) -> Merged:
-    """Return what came of a merge, with the commits that it is of."""
+    """Return the result of a merge, labelled with its commits."""
     oldest, newest = merge.runs[0], merge.runs[-1]
     first = 1 if merge.whole else oldest.first or oldest.sequence
     made = _commits(merge.runs)
@@ -64,7 +64,7 @@ def labelled(merge: Merge, parts: Iterable[PartRef]) -> Merged:
 
 
 def _commits(runs: Iterable[PartRef]) -> tuple[Stretch, ...]:
-    """Return the commits of several parts, with those of one run as one stretch; the newest `_STRETCHES` of them."""
+    """Return the newest `_STRETCHES` stretches of the parts' commits; commits of one run form one stretch."""
     found: list[Stretch] = []
     for stretch in (each for run in runs for each in run.commits):
         if found and found[-1].run == stretch.run:

@@ -1,4 +1,4 @@
-"""What a local copy lacks: a pure decision over the parts of a shard and what the copy has taken in."""
+"""Decide which parts of a shard a local copy lacks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tidewheel.errors import StateError
 
 
 class Applied(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The newest commit whose changes a copy holds: its sequence, and the token of the run that made it.
+    """The newest commit in a copy: its sequence, and the token of the run that made it.
 
-    The two identify the commit, and with it everything that the copy holds: a run makes a commit over one base only. It does
-    not matter whether the copy got there by deltas, by merged parts or by a snapshot.
+    The two identify the commit, and with it the copy's content: a run makes a commit over one base only. It does not
+    matter whether the copy was built from deltas, merged parts or a snapshot.
     """
 
     sequence: int
@@ -20,13 +20,13 @@ class Applied(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
     @classmethod
     def of(cls, part: PartRef) -> Applied:
-        """Return the newest commit that a part holds."""
+        """Return the newest commit in a part."""
         newest = part.commits[-1]
         return cls(newest.last, newest.run)
 
 
 UNKNOWN = Applied(-1, "")
-"""What a copy holds whose record of it cannot be read: no manifest names it."""
+"""The commit of a copy whose record cannot be read: no manifest names it."""
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -34,22 +34,22 @@ class Missing(msgspec.Struct, frozen=True):
 
     parts: tuple[PartRef, ...] = ()
     replace: bool = False
-    """Whether they replace everything that the copy holds."""
+    """Whether they replace all content of the copy."""
 
     def __bool__(self) -> bool:
         return bool(self.parts) or self.replace
 
 
 def missing_parts(parts: ShardParts, sequence: int, applied: Applied | None, run: str = "") -> Missing:
-    """Return what brings a copy to the manifest `sequence`, which names these parts of the shard.
+    """Return the parts that bring a copy to the manifest `sequence`, which names these parts of the shard.
 
-    A copy that holds a commit which the parts do not contain belongs to another history, for instance because the state URL was
-    put back from a backup: everything is replaced. The same happens if the commit is too old for the parts to list it.
-    A merged part may contain commits that the copy has already: it has the newest value of each key, so
-    the copy takes it in whole.
+    If the copy has a commit that the parts do not contain, it belongs to another history, for example because the state
+    URL was restored from a backup: everything is replaced. The same happens if the commit is too old for the parts to
+    list it. A merged part may contain commits that the copy already has. It has the newest value of each key, so the
+    copy applies all of it.
 
-    `StateError`: `run`, the run that asks, has itself made a newer commit that the copy holds. So whoever asks is a task of an
-    older batch, which must end.
+    Raises `StateError` if `run`, the calling run, has itself made a newer commit that the copy has: the caller is then
+    a task of an older batch, which must end.
     """
     snapshot = parts.snapshot
     if snapshot and snapshot.sequence > sequence:
@@ -62,13 +62,13 @@ def missing_parts(parts: ShardParts, sequence: int, applied: Applied | None, run
     there = deltas if snapshot is None else (snapshot, *deltas)
     if applied is None:
         return Missing(there)
-    # Backwards: most copies lack the last few parts.
+    # Search backwards: most copies lack only the last few parts.
     for place in range(len(there) - 1, -1, -1):
         if not _contains(there[place], applied):
             continue
         if Applied.of(there[place]) == applied:
             return Missing(there[place + 1 :])
-        # Parts of one merge hold the same commits and different keys: the copy needs all of them.
+        # Parts of one merge have the same commits and different keys: the copy needs all of them.
         while place and _contains(there[place - 1], applied):
             place -= 1
         return Missing(there[place:], replace=there[place] is snapshot)

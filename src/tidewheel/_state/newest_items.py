@@ -1,6 +1,6 @@
-"""What several state files say of a table, together: ascending by key, and of each key what the newest file says.
+"""Read a table from several state files: ascending by key, with the newest value of each key.
 
-Files are read block by block. A table that is small is put together in memory, which is faster; memory never follows its size.
+Files are read block by block. A small table is merged in memory, which is faster; memory use is bounded.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from tidewheel._state.state_file import BLOCK_BYTES, READ_BYTES, Item, StateFile
 _SMALL_KEYS = 200_000
 _SMALL_BYTES = 16 << 20
 _AHEAD_BYTES = 32 << 20
-"""How many bytes are read ahead, of all files together."""
+"""How many bytes are read ahead, for all files together."""
 
 
 def newest_items(
     files: Sequence[StateFile], shard: int, table: Table, twice: Callable[[bytes], Exception] | None = None
 ) -> Iterator[Item]:
-    """Yield the items of a table of a shard; the files are given oldest first. Dropped keys have the value None.
+    """Yield the items of a table of a shard; the files are given oldest first. Deleted keys have the value None.
 
-    No key may be in two files if `twice` is given: it makes the error of the key.
+    If `twice` is given, no key may be in two files: it returns the error for such a key.
     """
     holding = [file for file in files if file.entries(shard, table)]
     entries = [entry for file in holding for entry in file.entries(shard, table)]
@@ -53,11 +53,11 @@ def _streamed(
     files: Sequence[StateFile], shard: int, table: Table, twice: Callable[[bytes], Exception] | None
 ) -> Iterator[Item]:
     read_bytes = max(BLOCK_BYTES, _AHEAD_BYTES // len(files))
-    # A file is begun when the keys come to its first one: of a snapshot in many files, one is open at a time.
+    # A file is opened when its first key is reached: of a snapshot in many files, only one is open at a time.
     waiting = sorted(((file.entries(shard, table)[0].first_key, age) for age, file in enumerate(files)), reverse=True)
-    # The newest comes first among equal keys, and no two entries are of the same age: nothing else is compared.
+    # The newest comes first among equal keys, and all ages differ, so nothing else is compared.
     open_runs: list[tuple[bytes, int, bytes | None, Iterator[Item]]] = []
-    last = b""  # No key is empty.
+    last = b""  # Keys are never empty.
     while open_runs or waiting:
         while waiting and (not open_runs or waiting[-1][0] <= open_runs[0][0]):
             _, age = waiting.pop()

@@ -1,7 +1,7 @@
-"""Local copies that nobody will open again, and their removal.
+"""Remove local copies that will not be used again.
 
-A copy's folder is named by the job, its lineage and the boot of the machine. After a reboot, a fork, a restore or a reset a
-new one is begun, and the old one would stay for ever.
+A copy's folder is named by the job, its lineage and the boot of the machine. After a reboot, a fork, a restore or a
+reset a new folder is used, and the old one would stay forever.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Final
 _NAME = re.compile(r"(.+)-([0-9a-f]+)-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
 UNUSED_S: Final = 7 * 24 * 3600.0
-"""For how long nothing was written to the copies of another lineage before they go: another job of that name may have them."""
+"""How long copies of another lineage must be unused before they are removed: another job of that name may use them."""
 
 
 def remove_old_copies(folder: Path, now: float | None = None) -> list[Path]:
-    """Remove the copies beside `folder` that belong to the same job and are of an earlier boot, or of another lineage and unused.
+    """Remove the job's other copies next to `folder`: those of an earlier boot, and unused ones of another lineage.
 
-    Return their folders. Whatever cannot be removed stays: others may be at it, too.
+    Return their folders. A copy that cannot be removed stays; another process may be removing it.
     """
     job, lineage, boot = _parts(folder.name)
     if not lineage:
@@ -41,7 +41,7 @@ def remove_old_copies(folder: Path, now: float | None = None) -> list[Path]:
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    """Return the job, the lineage and the boot of a folder's name; of any other name, an empty lineage."""
+    """Return the job, the lineage and the boot of a folder's name; an empty lineage for any other name."""
     found = _NAME.fullmatch(name)
     return (found[1], found[2], found[3]) if found is not None else (name, "", "")
 
@@ -51,7 +51,7 @@ def _escaped(name: str) -> str:
 
 
 def _last_written(folder: Path) -> float:
-    """Return when something was last written there; a folder that is being removed by somebody else is as old as can be."""
+    """Return the time of the last write; a very old time for a folder that is being removed."""
     try:
         return max(path.stat().st_mtime for path in (folder, *folder.glob("*/data.mdb")))
     except OSError:

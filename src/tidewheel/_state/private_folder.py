@@ -1,4 +1,4 @@
-"""Folders that belong to this user alone: whoever can write a local copy can change the state that a job works on."""
+"""Folders that only this user can access, because write access to a local copy allows changing a job's state."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _PRIVATE = 0o700
 
 
 def make_private(folder: Path) -> None:
-    """Create a folder, and those above it that are missing, for this user alone.
+    """Create a folder, and its missing parents, for this user only.
 
-    Raise `ConfigError` if the folder, the one above it or a symbolic link on the way belongs to another user, who could put a
-    folder of theirs in its place. Warn if everybody may rename what is in a folder above it: volumes of containers are often so,
-    and have one user.
+    Raises `ConfigError` if the folder, its parent or a symbolic link on the way belongs to another user, who could
+    replace the folder. Warns if everybody can rename entries of a parent folder: this is common for container volumes,
+    which have one user.
     """
     for path in (*reversed(folder.parents), folder):
         try:
@@ -28,7 +28,8 @@ def make_private(folder: Path) -> None:
         except FileExistsError:
             pass
         except OSError:
-            # A folder above that this user may not write to exists already, or else the next one fails with the reason.
+            # A parent that this user cannot write to already exists, or else creating the next folder fails with the
+            # reason.
             if not path.is_dir():
                 raise
         _check_link(path)
@@ -39,7 +40,7 @@ def make_private(folder: Path) -> None:
             raise _refused(path, f"belongs to the user {status.st_uid}")
         if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
             _warn_of_open_folder(path)
-    # A link that replaces the folder from here on is not followed.
+    # Do not follow a link that replaces the folder from here on.
     descriptor = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(descriptor)

@@ -1,4 +1,4 @@
-"""References from a manifest to state: files, the parts of a shard, and all that a shard needs to be whole."""
+"""References from a manifest to state: files, the parts of a shard, and everything that a shard needs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Annotated, Final
 import msgspec
 
 NAME_PATTERN: Final = r"\A/?[A-Za-z0-9_=-][A-Za-z0-9_.=-]*(?:/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*\Z"
-"""What the name of a stored file looks like: parts of plain characters, none of which begins with a dot."""
+"""The pattern of stored file names: parts of plain characters that do not begin with a dot."""
 
 FileName = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN, max_length=1000)]
-"""The name of a stored file. Decoding refuses every other text, since the name becomes a path or the key of an object."""
+"""The name of a stored file. Decoding rejects all other text, because the name becomes a path or an object key."""
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 _WRITTEN_BY = re.compile(r"(?:.*/)?\d{20}-([^/-]+)-[^/]*")
 """The name of a state file, with the token of the run that wrote it."""
 
-# Without the cyclic garbage collector: these refer to nothing that could refer back, and a driver holds a million of them.
+# Excluded from the cyclic garbage collector: these cannot be part of a cycle, and a driver holds a million of them.
 
 
 class FileRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -29,9 +29,9 @@ class FileRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class Stretch(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """Commits of one shard, from the sequence `first` to `last`, that were all made by the run with this token.
+    """Commits of one shard, from the sequence `first` to `last`, all made by the run with this token.
 
-    A sequence and a run's token identify a commit. A sequence alone does not: after the state URL was put back from a
+    A sequence and a run's token identify a commit. A sequence alone does not: after the state URL was restored from a
     backup, other commits get the same numbers.
     """
 
@@ -43,8 +43,8 @@ class Stretch(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 class PartRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One shard's part of a state file.
 
-    A delta of sequence `s` holds what commit `s` changed, or all that the commits from `first` to `s` changed, if it was
-    merged. A snapshot of sequence `s` holds the whole shard as of `s`.
+    A delta of sequence `s` has the changes of commit `s`, or, if it was merged, of all commits from `first` to `s`. A
+    snapshot of sequence `s` has the whole shard as of `s`.
     """
 
     file: FileRef
@@ -52,25 +52,25 @@ class PartRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     bytes: Count
     keys: Count
     first: Count = 0
-    """The oldest commit that it is of, if it was merged; 0: it is of commit `sequence` alone."""
+    """The oldest commit of a merged part; 0 if the part has only commit `sequence`."""
     made: tuple[Stretch, ...] = ()
-    """For a merged part, the commits that were merged, oldest first, as far as they are known. See `commits`."""
+    """The commits of a merged part, oldest first, as far as they are known. See `commits`."""
 
     @property
     def commits(self) -> tuple[Stretch, ...]:
-        """The commits whose changes the part holds, oldest first. Older ones may be missing from the list."""
+        """The commits whose changes the part has, oldest first. The oldest may be missing."""
         if self.made:
             return self.made
         found = _WRITTEN_BY.fullmatch(self.file.name) if self.first == 0 else None
-        # Versions that did not record `made` merged parts too: such a part is known by its own name alone.
+        # Versions that did not record `made` merged parts too: such a part is identified only by its name.
         return (Stretch(self.sequence, self.sequence, self.file.name if found is None else found[1]),)
 
 
 class ShardParts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """What makes one shard whole: a snapshot, if there is one, and the deltas after it in ascending sequence.
+    """The parts of a complete shard: a snapshot, if there is one, and the later deltas in ascending sequence.
 
-    Parts of one sequence have no key in common: deltas of several tasks, and a snapshot in several files, which has its
-    further parts as the first deltas.
+    Parts of one sequence have no key in common: deltas of several tasks, or a snapshot in several files, whose further
+    parts are the first deltas.
     """
 
     snapshot: PartRef | None = None

@@ -1,10 +1,11 @@
 """Segments: parts of a state that is too large for one value.
 
-A key's state is one value in its operator's table, which is read and written whole. A codec that can divide it makes a *head*
-of a large one, which says what is where, and segments: values of their own, in a table beside the operator's,
-`operator/segments`. A segment that nobody asks for is not read, and one that nobody changed is not written.
+A key's state is one value in its operator's table, which is read and written as a whole. A codec that supports segments
+splits a large state into a *head*, which describes the segments, and the segments: values in the auxiliary table
+`operator/segments`. A segment that is not used is not read, and an unchanged segment is not written.
 
-While a batch is at work its heads hold the segments that changed; they are taken out when the batch's changes are written.
+During a batch, its heads contain the changed segments; they are moved to the table when the batch's changes are
+written.
 """
 
 from __future__ import annotations
@@ -29,39 +30,39 @@ SUFFIX = "segments"
 """The part of a table's name after the operator's."""
 
 Place = int | bytes
-"""Where a segment is: its number in the table or, while the batch that changed it is at work, its content."""
+"""The location of a segment: its number in the table or, during the batch that changed it, its content."""
 UNREADABLE = (CorruptError, LocalDiskFull)
-"""What is raised in the middle of a message where a segment cannot be read."""
+"""The errors of reading a segment in the middle of a message."""
 Load = Callable[[int], bytes]
 """Returns the content of the segment with a number."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _EXTENSIONS = frozenset({*range(0xC7, 0xCA), *range(0xD4, 0xD9)})
-"""How an extension type begins in msgpack. A state that is whole is an array or a map."""
+"""The first bytes of extension types in msgpack. An undivided state is an array or a map."""
 
 
 class SegmentedCodec(BulkCodec):
-    """A codec that divides large states. What it encodes is a whole state or a head, as `head` makes it."""
+    """A codec that divides large states. It encodes a whole state or a head, as made by `head`."""
 
     @abstractmethod
     def from_head(self, segments: list[Any], load: Load) -> Any:
-        """Return the state of a head: its segments as `head` got them."""
+        """Return the state of a head; `segments` are those passed to `head`."""
 
 
 def head(segments: Sequence[Sequence[Any]]) -> bytes:
-    """Return the head of a divided state. Of each segment it takes what the codec knows of it, and last its `Place`."""
+    """Encode the head of a divided state. Each segment has the codec's own data and, last, its `Place`."""
     return divided(Divided(list(map(list, segments))))
 
 
 def is_head(raw: bytes | None) -> bool:
-    """Tell whether a state is divided."""
+    """Return whether a state is divided."""
     return raw is not None and raw[0] in _EXTENSIONS
 
 
 def whole(raw: bytes, load: Load) -> bytes:
-    """Return the state of a head as one value, as it is where it is small: for tools, which know no codec but msgpack.
+    """Return a divided state as one value, like a small state: for tools, which only know msgpack.
 
-    Segments are maps, which come to one map; or lists, and then the first that the head has of each is which list it is of.
+    Segments are maps, which are merged into one map, or lists, whose first item in the head is the list's index.
     """
     rows = _segments(raw)
     contents = [msgspec.msgpack.decode(load(row[-1]), type=dict[Any, msgspec.Raw] | list[msgspec.Raw]) for row in rows]
@@ -74,12 +75,12 @@ def whole(raw: bytes, load: Load) -> bytes:
 
 
 def is_segments(table: str) -> bool:
-    """Tell whether a table holds segments, whose keys are not the keys of messages."""
+    """Return whether a table has segments, whose keys are not message keys."""
     return table.endswith(f"/{SUFFIX}")
 
 
 def segment_key(stored: bytes, number: int) -> bytes:
-    """Return the key of a segment in the store: what a tuple of the stored key and the number would be as a key.
+    """Return the key of a segment in the store: the stored form of a tuple of the stored key and the number.
 
     >>> owner_of_segment(segment_key(b"sada", 7))
     b'sada'
@@ -88,13 +89,13 @@ def segment_key(stored: bytes, number: int) -> bytes:
 
 
 def owner_of_segment(entry: bytes) -> bytes:
-    """Return the stored key whose state the segment is of."""
+    """Return the stored key that the segment's state belongs to."""
     stored: bytes = msgspec.msgpack.decode(entry[1:])[0]
     return stored
 
 
 def moved_segment(entry: bytes, stored: bytes) -> bytes:
-    """Return the key that a segment has when its state is that of another key."""
+    """Return the key of a segment after its state is assigned to another key."""
     return segment_key(stored, msgspec.msgpack.decode(entry[1:])[1])
 
 
@@ -102,12 +103,12 @@ class SegmentTable:
     """The segments of one operator's states, for one task and batch."""
 
     def __init__(self, task: TaskState, table: str, codec: SegmentedCodec) -> None:
-        """Take the name of the operator's table."""
+        """Use this name of the operator's table."""
         self._task, self._states, self._table, self._codec = task, table, f"{table}/{SUFFIX}", codec
         self._changed: dict[int, Items] = {}
 
     def decoded(self, stored: Sequence[bytes], raws: list[bytes | None]) -> list[Any]:
-        """Return the states of stored keys; segments are read when they are asked for."""
+        """Return the states of stored keys; segments are read on demand."""
         if not any(map(is_head, raws)):
             return decode_all(self._codec, raws)
         whole = decode_all(self._codec, [None if is_head(raw) else raw for raw in raws])
@@ -129,7 +130,7 @@ class SegmentTable:
         return raw
 
     def divide(self, shard: int, items: Items) -> Items:
-        """Return the changes of the operator's table without the segments in them; `changes` has these from now on."""
+        """Return the changes of the operator's table without segments; `changes` returns the segments."""
         before = self._stored_numbers(shard, items)
         heads: list[tuple[bytes, bytes | None]] = []
         segments: dict[bytes, bytes | None] = {}
@@ -148,7 +149,7 @@ class SegmentTable:
         return heads
 
     def _stored_numbers(self, shard: int, items: Items) -> Iterable[list[int]]:
-        """Return for each key the numbers of the segments that it had when the batch began."""
+        """Return for each key the numbers of its segments at the start of the batch."""
         reader = self._task.reader(shard)
         if not reader.count(self._table):
             return [[] for _ in items]
@@ -156,15 +157,15 @@ class SegmentTable:
         return [[row[-1] for row in _segments(raw)] if raw is not None and is_head(raw) else [] for raw in raws]
 
     def touched(self) -> set[int]:
-        """Nothing that the operator's table does not name."""
+        """Return nothing beyond the shards of the operator's table."""
         return set()
 
     def changes(self, shard: int) -> Items:
-        """Return what `divide` found in the shard."""
+        """Return the segments that `divide` found in the shard."""
         return self._changed.get(shard, [])
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resources are open."""
 
 
 def _segments(raw: bytes) -> list[Any]:

@@ -1,4 +1,4 @@
-"""State as data: what a shard's parts hold, read from the files alone, without a local copy and without Spark."""
+"""Read a shard's state from its files alone, without a local copy and without Spark."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Fetch = Callable[[FileRef], StateFile]
 def shard_items(
     parts: ShardParts, shard: int, fetch: Fetch, table: str | None = None
 ) -> Iterator[tuple[str, bytes, bytes]]:
-    """Yield (table, stored key, encoded state) of one shard, in that order, as of the commit that the parts are of.
+    """Yield (table, stored key, encoded state) of one shard, in that order, as of the commit of the parts.
 
-    Memory does not follow the size of the shard.
+    Memory use does not depend on the size of the shard.
     """
     for name in sorted(shard_tables(parts, shard, fetch)) if table is None else (table,):
         for key, value in newest_items(_files(parts, fetch), shard, name):
@@ -25,12 +25,12 @@ def shard_items(
 
 
 def shard_tables(parts: ShardParts, shard: int, fetch: Fetch) -> set[str]:
-    """Return the tables that the parts of a shard name."""
+    """Return the tables in the parts of a shard."""
     return {table for file in _files(parts, fetch) for table in file.tables(shard)}
 
 
 def shard_get(parts: ShardParts, shard: int, table: str, key: bytes, fetch: Fetch) -> bytes | None:
-    """Return one key's encoded state, or None; newest part first, one block of each at most."""
+    """Return one key's encoded state, or None; reads the newest part first, and at most one block of each."""
     for part in (*reversed(parts.deltas), parts.snapshot):
         if part is None:
             continue

@@ -1,4 +1,4 @@
-"""One shard's committed state, as of the moment a reader was opened."""
+"""Read one shard's committed state, as of the time a reader was opened."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Handles(NamedTuple):
 
 
 class ShardReader(Closing):
-    """A read transaction: it sees one state of the shard, whatever others apply meanwhile.
+    """A read transaction: it sees one state of the shard, whatever other processes apply.
 
-    Close it when the batch is done: LMDB cannot reuse pages that an open reader may still look at. It belongs
-    to the process that opened it, and only one thread may use it at a time.
+    Close it when the batch is done: LMDB cannot reuse pages that an open reader may need. It belongs to the process
+    that opened it, and is not thread-safe.
     """
 
     def __init__(self, transaction: Any, handles: Mapping[Table, Handles], on_close: Callable[[], None]) -> None:
@@ -43,18 +43,18 @@ class ShardReader(Closing):
         try:
             value: bytes | None = self._get(key, None, handles.plain)
         except lmdb.BadValsizeError:
-            # The empty key, which no table can hold.
+            # The empty key, which a table cannot contain.
             return None
         if value is None and len(key) > MAX_KEY and handles.long is not None:
             return self._get_long(handles.long, key)
         return value
 
     def get_many(self, table: Table, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the keys' values in their order, `None` where there is none; sorted keys are found fastest."""
+        """Return the keys' values in order, `None` for missing keys; sorted keys are found fastest."""
         handles = self._handles.get(table)
         if handles is None:
             return [None] * len(keys)
-        # Faster than LMDB's getmulti, which copies every key and leaves out what it does not find.
+        # Faster than LMDB's getmulti, which copies every key and omits missing keys.
         try:
             values = list(map(self._transaction.cursor(handles.plain).get, keys))
         except lmdb.BadValsizeError:
@@ -87,7 +87,7 @@ class ShardReader(Closing):
         return sum(self._transaction.stat(db)["entries"] for db in handles or () if db is not None)
 
     def size(self, table: Table) -> tuple[int, int]:
-        """Return the number of keys in a table, and the bytes that they take here, without reading them."""
+        """Return the number of keys in a table, and their size in bytes here, without reading them."""
         handles = self._handles.get(table)
         stats = [self._transaction.stat(db) for db in handles or () if db is not None]
         pages = sum(
@@ -96,11 +96,11 @@ class ShardReader(Closing):
         return sum(stat["entries"] for stat in stats), pages
 
     def tables(self) -> list[Table]:
-        """Return the tables that hold any key, sorted."""
+        """Return the tables that have keys, sorted."""
         return sorted(table for table in self._handles if self.count(table))
 
     def close(self) -> None:
-        """End the transaction; the reader is of no use afterwards. Closing twice is fine."""
+        """End the transaction; the reader cannot be used afterwards. Can be called twice."""
         if not self._closed:
             self._closed = True
             self._transaction.abort()
@@ -113,7 +113,7 @@ class ShardReader(Closing):
 
 
 class EmptyReader(ShardReader):
-    """The reader of a shard that has no committed state; it needs no local copy."""
+    """The reader of a shard without committed state; it needs no local copy."""
 
     def __init__(self) -> None:
         self._handles = {}

@@ -1,6 +1,6 @@
-"""Sorting more than memory holds: entries come in any order, and go out by shard, table and key.
+"""Sort more than fits in memory: entries are added in any order and read by shard, table and key.
 
-What memory has no room for is written to local disk as sorted runs, which are state files, and read back together.
+When memory is full, entries are written to local disk as sorted runs, which are state files, and merged when read.
 """
 
 from __future__ import annotations
@@ -19,48 +19,48 @@ from tidewheel._state.spill import disk_failure
 from tidewheel._state.state_file import Item, StateFile, StateFileWriter, Table
 
 MEMORY_BYTES = 48 << 20
-"""About how much memory entries may take before they go to disk."""
+"""The approximate maximum size of entries in memory."""
 
 _ENTRY_BYTES = 200
-"""What an entry takes in Python beside its own bytes."""
+"""The memory overhead of an entry in Python, without its bytes."""
 
 _key = itemgetter(0)
 
 
 class SortedRuns(Closing):
-    """Entries of many shards and tables, sorted. First everything is added, then it is read, as often as wanted.
+    """Sorted entries of many shards and tables. First add everything, then read it, as often as needed.
 
-    Of a key that is added twice the last value counts, unless `twice` is given: then what it makes of the key is raised, at the
-    latest when the key is read.
+    If a key is added twice the last value counts, unless `twice` is given: then the error that it returns for the key
+    is raised, at the latest when the key is read.
     """
 
     def __init__(self, twice: Callable[[bytes], Exception] | None = None) -> None:
-        """Begin with nothing; no file is written before memory is full."""
+        """Create an empty collection; no file is written before memory is full."""
         self._twice = twice
         self._held: dict[int, dict[Table, list[Item]]] = {}
         self._bytes = 0
         self._file: IO[bytes] | None = None
-        """All runs, one after the other, in a file without a name: nothing of it outlives the process."""
+        """All runs, one after the other, in an unnamed file that does not outlive the process."""
         self._runs: list[StateFile] = []
 
     def close(self) -> None:
-        """Remove what is on disk."""
+        """Delete the data on disk."""
         if self._file is not None:
             self._file.close()
 
     def add(self, shard: int, table: Table, key: bytes, value: bytes | None) -> None:
-        """Take an entry."""
+        """Add an entry."""
         self._held.setdefault(shard, {}).setdefault(table, []).append((key, value))
         self._bytes += len(key) + len(value or b"") + _ENTRY_BYTES
         if self._bytes > MEMORY_BYTES:
             self._spill()
 
     def shards(self) -> list[int]:
-        """Return the shards that have entries, ascending."""
+        """Return the shards that have entries, in ascending order."""
         return sorted({*self._held, *(shard for run in self._runs for shard in run.shards())})
 
     def tables(self, shard: int) -> Iterator[tuple[Table, Iterator[Item]]]:
-        """Yield the tables of a shard, each with its entries ascending by key."""
+        """Yield the tables of a shard, each with its entries in ascending key order."""
         if self._runs and self._held:
             self._spill()
         held = self._held.get(shard, {})
@@ -73,7 +73,7 @@ class SortedRuns(Closing):
         return newest_items(self._runs, shard, table, self._twice)
 
     def _distinct(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield the last of each key's items, which stand side by side."""
+        """Yield the last item of each key; items of a key must be adjacent."""
         before: Item | None = None
         for item in items:
             if before is not None and before[0] != item[0]:
@@ -85,7 +85,7 @@ class SortedRuns(Closing):
             yield before
 
     def _spill(self) -> None:
-        """Write what is in memory as one more run."""
+        """Write the entries in memory as one more run."""
         writer = StateFileWriter()
         for shard, tables in sorted(self._held.items()):
             for table, items in sorted(tables.items()):

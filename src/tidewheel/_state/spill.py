@@ -1,4 +1,4 @@
-"""Spill: the part of a batch's changes that memory has no room for, on local disk until the task ends."""
+"""Spill: changes of a batch that do not fit in memory, on local disk until the task ends."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tidewheel._state.state_file import DROPPED, MISSING, Absent
 from tidewheel.errors import LocalDiskFull, StateError, TidewheelError
 
 _MAP_SIZE = 1 << 40
-# A codec of the user's may encode a state as no bytes at all, so that cannot stand for a dropped key.
+# A user's codec may encode a state as empty bytes, so these cannot mark a deleted key.
 _GONE, _THERE = b"-", b"+"
 
 T = TypeVar("T")
 
 
 class Spill:
-    """Encoded states by shard and stored key. It belongs to one task and goes with it; nothing in it is committed."""
+    """Encoded states by shard and stored key. It belongs to one task and is deleted with it; nothing in it is committed."""
 
     def __init__(self, parent: str | Path | None = None) -> None:
-        """Make an empty spill in a folder of its own below `parent`, or below the system's temporary folder."""
+        """Create an empty spill in its own folder below `parent`, or below the system's temporary folder."""
         try:
             self._folder = tempfile.mkdtemp(prefix="tidewheel-spill-", dir=parent)
             self._environment = lmdb.open(
@@ -42,7 +42,7 @@ class Spill:
         self._tables: dict[int, Any] = {}
 
     def put(self, shard: int, items: list[tuple[bytes, bytes | None]]) -> None:
-        """Keep these states, replacing older ones of the same keys; None says that the key was dropped."""
+        """Store these states, replacing older ones of the same keys; None marks a deleted key."""
         table = self._tables.get(shard)
         if table is None:
             table = self._tables[shard] = self._environment.open_db(b"%d" % shard)
@@ -54,7 +54,7 @@ class Spill:
             raise disk_failure(Path(self._folder), f"{len(items)} changed keys", error) from error
 
     def get_many(self, shard: int, stored: list[bytes]) -> list[bytes | Absent]:
-        """Return what was kept for each key: its state, DROPPED, or MISSING."""
+        """Return the stored state of each key, or DROPPED or MISSING."""
         table = self._tables.get(shard)
         if table is None:
             return [MISSING] * len(stored)
@@ -63,7 +63,7 @@ class Spill:
         return [MISSING if raw is None else _unmarked(whole_key(short, raw)[1], DROPPED) for short, raw in entries]
 
     def items(self, shard: int) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield all of one shard."""
+        """Yield all entries of one shard."""
         table = self._tables.get(shard)
         if table is None:
             return
@@ -73,17 +73,17 @@ class Spill:
                 yield stored, _unmarked(marked, None)
 
     def shards(self) -> set[int]:
-        """Return the shards that have something here."""
+        """Return the shards that have entries."""
         return set(self._tables)
 
     def close(self) -> None:
-        """Remove it from disk."""
+        """Delete the spill from disk."""
         self._environment.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def disk_failure(folder: Path, what: str, error: Exception) -> TidewheelError:
-    """Return the error that says what could not be put on local disk, and what to do."""
+    """Return the error for a failed write to local disk, with advice."""
     text = f"{what} cannot be moved from memory to {folder} ({free_bytes(folder)} free): {error}"
     if disk_is_full(error):
         return LocalDiskFull(f"{text}; give that disk more room")

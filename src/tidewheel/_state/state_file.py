@@ -1,12 +1,11 @@
-"""State files: the one immutable format of deltas and snapshots.
+"""State files: the immutable format of deltas and snapshots.
 
     block block ... block | index (msgpack) | index length, format version, magic
 
-A block holds neighbouring keys of one shard and one table: a msgpack list of keys, one of their values, one
-of the keys dropped, compressed together. Lists of bytes cost the decoder one object each and the garbage
-collector nothing, and go to LMDB as they are. The index has the place and xxh64 of every block. The reference
-to a file has the xxh64 of all that follows the blocks, so no byte of a file is outside a checksum, and
-opening one reads its end only.
+A block has neighbouring keys of one shard and one table: a msgpack list of keys, one of their values, one of deleted
+keys, compressed together. Lists of bytes cost the decoder one object each and the garbage collector nothing, and are
+written to LMDB unchanged. The index has the position and xxh64 of every block. The reference to a file has the xxh64 of
+everything after the blocks, so every byte of a file is covered by a checksum, and opening a file reads only its end.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from tidewheel._state.references import FileRef, PartRef
 from tidewheel.errors import CorruptError, StateError
 
 Table = str
-"""An operator's name, or `operator/timers` and the like."""
+"""An operator's name, or the name of an auxiliary table such as `operator/timers`."""
 
 Item = tuple[bytes, bytes | None]
-"""A key and its value; `None` says that the key was dropped."""
+"""A key and its value; `None` marks a deleted key."""
 
 ReadRange = Callable[[str, int, int], bytes | memoryview]
 """`read_range(path, start, length)` of a store."""
 
 FORMAT_VERSION: Final = 1
 BLOCK_BYTES: Final = 32 * 1024
-"""About how large a block is before it is compressed. A look-up reads a whole one; larger ones compress hardly better."""
+"""The approximate size of a block before compression. A look-up reads a whole block; larger ones compress hardly better."""
 READ_BYTES: Final = 8 * 1024 * 1024
 """How many bytes of neighbouring blocks are read at once."""
 
@@ -58,20 +57,20 @@ _MAX_NAME = 500
 
 
 class Absent(Enum):
-    """Why a state file has no value for a key."""
+    """The reason why a state file has no value for a key."""
 
     DROPPED = "dropped"
     MISSING = "missing"
 
 
 DROPPED: Final = Absent.DROPPED
-"""The file says that the key was dropped."""
+"""The file says that the key was deleted."""
 MISSING: Final = Absent.MISSING
-"""The file says nothing about the key."""
+"""The file does not mention the key."""
 
 
 class Block(NamedTuple):
-    """A decoded block: keys with their values, and dropped keys; both ascend, no key is in both."""
+    """A decoded block: keys with their values, and deleted keys; both ascend, and no key is in both."""
 
     table: Table
     keys: list[bytes]
@@ -79,7 +78,7 @@ class Block(NamedTuple):
     dropped: list[bytes]
 
     def items(self) -> Iterator[Item]:
-        """Yield all of it as one ascending run."""
+        """Yield all items in ascending order."""
         pairs = zip(self.keys, self.values, strict=True)
         if not self.dropped:
             return pairs
@@ -87,7 +86,7 @@ class Block(NamedTuple):
 
 
 class IndexEntry(msgspec.Struct, frozen=True, array_like=True):
-    """Where a block is and what it holds; `count` includes the dropped keys, `table` is a place in the names."""
+    """The position and content of a block; `count` includes the deleted keys, `table` is an index of the names."""
 
     shard: int
     table: int
@@ -111,7 +110,7 @@ _decode_block = msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes], list[byt
 
 
 class _Zstd(threading.local):
-    """Contexts are not safe to share between threads, and too dear to make anew for each block."""
+    """Compression contexts per thread: they are not thread-safe, and too expensive to create for each block."""
 
     def __init__(self) -> None:
         self.compress = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False).compress
@@ -121,15 +120,15 @@ _zstd = _Zstd()
 
 
 class StateFileWriter:
-    """Collects runs of items and makes the bytes of one state file.
+    """Collects sorted items and produces the bytes of one state file.
 
-    The same calls give the same bytes. A run is ascending by key without repetition; a second run of the same
-    shard and table goes on where the first one ended.
+    Equal calls give equal bytes. A run must be in ascending key order without duplicates; a second run of the same
+    shard and table must continue after the first.
     """
 
     def __init__(self, block_bytes: int = BLOCK_BYTES) -> None:
         self._block_bytes = block_bytes
-        # Its value is its buffer: a file is never in memory twice.
+        # The buffer is also the result, so that a file is never in memory twice.
         self._blocks = BytesIO()
         self._entries: list[IndexEntry] = []
         self._tables: dict[Table, int] = {}
@@ -137,7 +136,7 @@ class StateFileWriter:
         self._offset = 0
 
     def add(self, shard: int, table: Table, items: Sequence[Item]) -> None:
-        """Add a run of items, ascending by key; the value `None` says that the key was dropped."""
+        """Add a run of items in ascending key order; the value `None` marks a deleted key."""
         size = self._block_keys(len(items), list(items[:: len(items) // _SAMPLES + 1]))
         for start in range(0, len(items), size):
             run = KeyRun.of(items[start : start + size])
@@ -146,11 +145,11 @@ class StateFileWriter:
 
     @property
     def size(self) -> int:
-        """How many bytes the blocks so far have."""
+        """The size in bytes of the blocks so far."""
         return self._offset
 
     def finish(self) -> tuple[bytes, int]:
-        """Return the bytes of the whole file, and the xxh64 that a reference to it needs. Nothing is added afterwards."""
+        """Return the bytes of the whole file, and the xxh64 for its reference. Add nothing afterwards."""
         index = _encode(_Index(list(self._tables), self._entries))
         footer = index + _TRAILER.pack(len(index), FORMAT_VERSION, _MAGIC)
         self._blocks.seek(self._offset)
@@ -158,18 +157,18 @@ class StateFileWriter:
         return self._blocks.getvalue(), int(xxh64_intdigest(footer))
 
     def parts(self, ref: FileRef, sequence: int) -> dict[int, PartRef]:
-        """Return the part of each shard in this file, once it is stored as `ref`."""
+        """Return the part of each shard in this file, after it was stored as `ref`."""
         return parts_of(self._entries, ref, sequence)
 
     def _block_keys(self, count: int, sample: Sequence[Item]) -> int:
-        """Return how many keys to a block give blocks of equal number and about the right size."""
+        """Return the number of keys per block that gives equal blocks of about the right size."""
         if not count:
             return 1
         fitting = max(1, self._block_bytes * len(sample) // len(_encode(sample)))
         return ceil(count / ceil(count / fitting))
 
     def _check(self, shard: int, table: Table, keys: list[bytes]) -> None:
-        """Refuse what could not be read again or not be put in a local copy, before it is committed."""
+        """Raise before the commit if keys could not be read again or written to a local copy."""
         if not 0 < len(table.encode()) <= _MAX_NAME or "\0" in table:
             raise StateError(
                 f"{table!r} cannot be the name of a table: it must have 1 to {_MAX_NAME} bytes and no NUL; "
@@ -192,7 +191,7 @@ class StateFileWriter:
             live_values = [value for value in values if value is not None]
         raw = _encode((live_keys, live_values, dropped))
         if len(raw) > 4 * self._block_bytes and len(keys) > 1:
-            # Some values are far larger than the sample told: blocks must stay small enough to read one for a key.
+            # Some values are much larger than the sample: split the block, because a look-up reads a whole one.
             half = len(keys) // 2
             self._add_block(shard, table, keys[:half], values[:half])
             self._add_block(shard, table, keys[half:], values[half:])
@@ -200,7 +199,7 @@ class StateFileWriter:
         data = raw
         if len(raw) >= _MIN_COMPRESSED:
             compressed = _zstd.compress(raw)
-            # Equal lengths mean "not compressed" to the reader.
+            # The reader takes equal lengths as "not compressed".
             if len(compressed) < len(raw) and is_allowed(len(raw), len(compressed)):
                 data = compressed
         number = self._tables.setdefault(table, len(self._tables))
@@ -213,14 +212,13 @@ class StateFileWriter:
 
 
 class StateFile:
-    """A state file, read by ranges; opening reads the index only.
+    """A state file, read by ranges; opening reads only the index.
 
-    Safe to share between threads if `read_range` is. Whatever does not match its checksum is a
-    `CorruptError`.
+    Thread-safe if `read_range` is. Raises `CorruptError` if a checksum does not match.
     """
 
     def __init__(self, read_range: ReadRange, ref: FileRef, tail_bytes: int = _TAIL_BYTES) -> None:
-        """Read the index: the last `tail_bytes` of the file, and what that does not reach in a second read."""
+        """Read the index: the last `tail_bytes` of the file, and the rest, if any, in a second read."""
         self.ref = ref
         self._tail_bytes = tail_bytes
         self._read_range = read_range
@@ -232,12 +230,12 @@ class StateFile:
 
     @classmethod
     def of(cls, data: bytes | memoryview, ref: FileRef) -> StateFile:
-        """Open a file whose bytes are at hand: in memory, or mapped."""
+        """Open a file whose bytes are in memory or mapped."""
         view = memoryview(data)
         return cls(lambda _, start, length: view[start : start + length], ref)
 
     def shards(self) -> list[int]:
-        """Return the shards that the file says something about, ascending."""
+        """Return the shards in the file, in ascending order."""
         return sorted(self._shards)
 
     def entries(self, shard: int, table: Table | None = None) -> list[IndexEntry]:
@@ -261,7 +259,7 @@ class StateFile:
     def read(
         self, shard: int, table: Table | None = None, read_bytes: int = READ_BYTES
     ) -> Iterator[tuple[IndexEntry, memoryview]]:
-        """Yield the bytes of a shard's blocks, not yet checked, for `decode`. A read is of `read_bytes`, or of one block."""
+        """Yield the unchecked bytes of a shard's blocks, for `decode`. Each read has up to `read_bytes`, or one block."""
         for run in _adjacent(self.entries(shard, table), read_bytes):
             start = run[0].offset
             length = run[-1].offset + run[-1].length - start
@@ -270,7 +268,7 @@ class StateFile:
                 yield entry, data[entry.offset - start : entry.offset - start + entry.length]
 
     def decode(self, entry: IndexEntry, data: memoryview) -> Block:
-        """Decode the bytes of a block; a `CorruptError` if they are damaged."""
+        """Decode the bytes of a block; raise `CorruptError` if they are damaged."""
         where = f"block at byte {entry.offset} (shard {entry.shard}, table {self._tables[entry.table]!r})"
         if len(data) != entry.length:
             raise self._corrupt(where, f"{entry.length} bytes should be there, {len(data)} are")
@@ -285,7 +283,7 @@ class StateFile:
         return Block(self._tables[entry.table], keys, values, dropped)
 
     def items(self, shard: int, table: Table | None = None) -> Iterator[tuple[Table, bytes, bytes | None]]:
-        """Yield `(table, key, value)` of a shard; the value is `None` where the key was dropped."""
+        """Yield `(table, key, value)` of a shard; the value is `None` for a deleted key."""
         for block in self.blocks(shard, table):
             for key, value in block.items():
                 yield block.table, key, value
@@ -306,7 +304,7 @@ class StateFile:
         return DROPPED if at < len(dropped) and dropped[at] == key else MISSING
 
     def verify(self) -> int:
-        """Read and check every block; return the number of keys, dropped ones included."""
+        """Read and check every block; return the number of keys, including deleted ones."""
         return sum(len(block.keys) + len(block.dropped) for shard in self._shards for block in self.blocks(shard))
 
     def _read_index(self) -> tuple[list[str], list[IndexEntry]]:
@@ -359,7 +357,7 @@ def parts_of(entries: Sequence[IndexEntry], ref: FileRef, sequence: int) -> dict
 
 
 def _adjacent(entries: Sequence[IndexEntry], read_bytes: int) -> Iterator[list[IndexEntry]]:
-    """Group blocks that lie side by side: they cost one read, up to a size that is fine to hold in memory."""
+    """Group adjacent blocks for one read, up to a size that fits in memory."""
     run: list[IndexEntry] = []
     for entry in entries:
         if run and (

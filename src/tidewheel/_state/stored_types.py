@@ -1,7 +1,7 @@
-"""Stored types: whether values of a declared type come back from msgpack as they are, found out for many values at once.
+"""Stored types: check whether values of a declared type survive msgpack unchanged, for many values at once.
 
-A type is turned into a tree of the same form once. Each level looks at the types of all its values in one pass, without a
-Python call for each value: checking a batch of states costs a fraction of encoding it.
+A type is converted once to a tree of the same form. Each level checks the types of all its values in one pass, without
+a Python call for each value: checking a batch of states costs a fraction of encoding it.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _MAX_DEPTH = 64
 
 
 class Fit(IntEnum):
-    """How values go into state so that they come back as they are."""
+    """How to store values so that they are read back unchanged."""
 
     UNKNOWN = 0
-    """Only encoding and decoding a value tells."""
+    """Only encoding and decoding a value can tell."""
     TAGGED = 1
-    """As `StoredType.tagged` gives them."""
+    """Store the result of `StoredType.tagged`."""
     NATIVE = 2
-    """As they are."""
+    """Store the values unchanged."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Begun:
-    """Marks an undeclared type by the type of its first value.
+    """Marks an undeclared type with the type of its first value.
 
-    A record can be stored there, like everything undeclared. A built-in type refuses values of other types.
+    A record can be stored there, like everything undeclared. A built-in type rejects values of other types.
 
     >>> begun(dict[str, undeclared(Begun)])
     Begun(type=<class 'tidewheel._state.stored_types.Begun'>)
@@ -56,31 +56,31 @@ class Begun:
 
 
 def undeclared(type: Any) -> Any:
-    """Return the type of undeclared values that begin as a value of `type`."""
+    """Return the type of undeclared values whose first value has `type`."""
     return typing.Annotated[Any, Begun(type)]
 
 
 def begun(declared: Any) -> Begun | None:
-    """Return as what the undeclared part of a type begins; None: it has none, or that is not known."""
+    """Return the first type of the undeclared part of a type; None if there is none or it is unknown."""
     if isinstance(declared, Begun):
         return declared
     return next(filter(None, map(begun, typing.get_args(declared))), None)
 
 
 class StoredType(ABC):
-    """What a declared type says about the values of a state, or of a part of it."""
+    """The storage rules of a declared type, for the values of a state or of a part of it."""
 
     @abstractmethod
     def fit(self, values: Iterable[Any]) -> Fit:
-        """Tell how all of these values can be stored."""
+        """Return how all of these values can be stored."""
 
     def tagged(self, value: Any) -> Any:
-        """Return a value with tags wherever the type declares nothing and msgpack alone would lose its type."""
+        """Return a value with tags wherever the type declares nothing and msgpack alone would lose the type."""
         return value
 
 
 def stored_type(declared: Any) -> StoredType:
-    """Return what is known of a declared type; `Any` declares nothing."""
+    """Return the storage rules of a declared type; `Any` declares nothing."""
     if declared is Any:
         return _Undeclared()
     if declared in _SCALARS:
@@ -93,7 +93,7 @@ def stored_type(declared: Any) -> StoredType:
         return _union(arguments)
     if origin in _CONTAINERS:
         return _CONTAINERS[origin](arguments)
-    # A record that computes something when it is made may come back as another, or not at all.
+    # A record that computes something when it is created may be decoded differently, or not at all.
     if is_record(declared) and not hasattr(declared, "__post_init__") and _takes_all_fields(declared):
         return _Record(declared)
     return _Unknown()
@@ -130,7 +130,7 @@ _SETS = frozenset({set, frozenset})
 
 
 class _OneKind(_Undeclared):
-    """Values of the type as which they begin: a function that swaps its output and its state is found out."""
+    """Values that must keep the type of the first one, so that a function that swaps its output and its state is detected."""
 
     def __init__(self, first: type) -> None:
         groups = (group for group in (_NUMBERS, _SETS) if first in group)
@@ -168,7 +168,7 @@ class _Optional(StoredType):
 
 
 class _List(StoredType):
-    """A list, or a tuple of any length: the items are of one type."""
+    """A list, or a tuple of any length, whose items have one type."""
 
     def __init__(self, kind: Any, inner: StoredType) -> None:
         self.kind, self.inner = kind, inner
@@ -184,7 +184,7 @@ class _List(StoredType):
 
 
 class _Tuple(StoredType):
-    """A tuple with a type for each place."""
+    """A tuple with a type for each position."""
 
     def __init__(self, inner: list[StoredType]) -> None:
         self.inner = inner
@@ -213,7 +213,7 @@ class _Dict(StoredType):
         values = _listed(values)
         if not {dict}.issuperset(map(type, values)):
             return Fit.UNKNOWN
-        # A key cannot be tagged: msgspec takes no extension type there.
+        # A key cannot be tagged: msgspec does not support extension types there.
         if self.key.fit(chain.from_iterable(values)) is not Fit.NATIVE:
             return Fit.UNKNOWN
         return self.inner.fit(chain.from_iterable(map(dict.values, values)))
@@ -230,9 +230,9 @@ class _Record(StoredType):
 
     @property
     def parts(self) -> dict[str, StoredType]:
-        # Made when first needed: a record may have a field of its own type.
+        # Created on first use: a record may have a field of its own type.
         if self._parts is None:
-            # With their annotations: a constraint such as msgspec.Meta(ge=0) is part of the type.
+            # Include annotations: a constraint such as msgspec.Meta(ge=0) is part of the type.
             hints = typing.get_type_hints(self.record, include_extras=True)
             self._parts = {name: stored_type(hints[name]) for name in field_types(self.record)}
         return self._parts
@@ -261,7 +261,7 @@ def _takes_all_fields(record: Any) -> bool:
 
 
 def _stored_names(record: Any) -> tuple[str, ...] | None:
-    """Return the names under which a record's fields are stored, or None where it is not stored as a plain map of them."""
+    """Return the stored names of a record's fields, or None if it is not stored as a plain map of them."""
     if not issubclass(record, msgspec.Struct):
         return tuple(field_types(record))
     config = record.__struct_config__
@@ -314,7 +314,7 @@ def _listed(values: Iterable[Any]) -> Sequence[Any]:
 
 
 def _all_native(level: Sequence[Any]) -> bool:
-    """Tell whether nothing but lists, dicts and the types that msgpack holds as they are is in these values, however deep."""
+    """Return whether these values contain, at any depth, only lists, dicts and types that msgpack preserves."""
     kinds = set(map(type, level))
     for _ in range(_MAX_DEPTH):
         if kinds <= NATIVE:
@@ -333,9 +333,9 @@ def _all_native(level: Sequence[Any]) -> bool:
 
 
 def same(value: Any, stored: Any) -> bool:
-    """Tell whether a value came back as it was: equal, and of the same types throughout.
+    """Return whether a value was read back unchanged: equal, and with the same types throughout.
 
-    An int where a float is declared comes back as that float, which is what was declared.
+    An int in a place declared as float is read back as a float, as declared.
     """
     kind: Any = type(value)
     if kind is not type(stored):

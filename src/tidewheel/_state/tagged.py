@@ -1,8 +1,8 @@
-"""Tagged values: what msgpack does not hold as it is, as extension types, so that state comes back as it was written.
+"""Tagged values: extension types for what msgpack does not preserve, so that state is read back unchanged.
 
-A tagged value names one of the types below and never a class of a program: decoding state runs no code of whoever wrote it.
-Records (dataclasses, structs, named tuples) and enums therefore need a declared type, and are refused here. The record as
-which an undeclared state begins is tagged as that: which one it is, the program knows that reads it.
+A tag names one of the types below and never a class of a program: decoding state runs no foreign code. Records
+(dataclasses, structs, named tuples) and enums therefore need a declared type, and are rejected here. The record that an
+undeclared state starts with is only tagged as a record: the program that reads it knows its class.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tidewheel._core.text import with_article
 from tidewheel._values.row import Row, row_class
 
 NATIVE = frozenset({type(None), bool, int, float, str, bytes})
-"""The types of single values that msgpack gives back as they were."""
+"""The types of single values that msgpack preserves."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class NotStorable(Exception):
-    """A value that would not come back as it is; the text says why, and what to do."""
+    """A value would not be read back unchanged; the text has the reason and advice."""
 
 
 def tagged(value: Any) -> Any:
-    """Return what to encode in place of an undeclared value; a `NotStorable` if it could not come back as it is.
+    """Return the form to encode for an undeclared value; raise `NotStorable` if it would not be read back unchanged.
 
     >>> decode(_encode(tagged({"seen": {1, 2}, "last": (1, "a")})))
     {'seen': {1, 2}, 'last': (1, 'a')}
@@ -56,7 +56,7 @@ def tagged(value: Any) -> Any:
 
 
 def decode(data: bytes | memoryview) -> Any:
-    """Return the value of which `tagged` was encoded."""
+    """Decode a value that was encoded with `tagged`."""
     return _decode(data)
 
 
@@ -89,23 +89,23 @@ _CODES = {
     "divided": 16,
     "record": 17,
 }
-"""The extension types. A number keeps its meaning for as long as there is state."""
+"""The extension types. A number keeps its meaning as long as state exists."""
 RECORD = _CODES["record"]
 
 
 class Divided(msgspec.Struct, frozen=True):
-    """What stands for a state that is stored in segments: what its codec knows of each, and its place."""
+    """The placeholder for a state that is stored in segments: the codec's data for each segment, and its place."""
 
     segments: list[Any]
 
 
 def divided(state: Divided) -> bytes:
-    """Return the bytes of a divided state."""
+    """Encode a divided state."""
     return _encode(_ext("divided", state.segments))
 
 
 def is_divided(data: bytes) -> bool:
-    """Tell whether the bytes of any state are those of a divided one.
+    """Return whether encoded state is divided.
 
     >>> is_divided(divided(Divided([]))), is_divided(_encode(tagged((1, 2))))
     (True, False)
@@ -115,7 +115,7 @@ def is_divided(data: bytes) -> bool:
 
 
 def undivided(data: bytes) -> Divided:
-    """Return what `divided` encoded; a `ValueError` if it is anything else."""
+    """Decode the result of `divided`; raise `ValueError` for anything else."""
     state = _decode(data)
     if not isinstance(state, Divided):
         raise ValueError(f"{with_article(type(state).__name__)} is no divided state")
@@ -123,9 +123,9 @@ def undivided(data: bytes) -> Divided:
 
 
 def tagged_record(content: Any) -> Ext:
-    """Return what to encode in place of the record as which an undeclared state begins; `content` is what is stored of it.
+    """Return the form to encode for the record that an undeclared state starts with; `content` is its stored content.
 
-    Without the program it is decoded as that.
+    Without the program it is decoded as that content.
 
     >>> decode(_encode(tagged_record({"count": 1})))
     {'count': 1}
@@ -142,7 +142,7 @@ def _items(name: str) -> Callable[[Any], Ext]:
 
 
 def _members(name: str) -> Callable[[Any], Ext]:
-    # In the order of their bytes: the order of a set differs from process to process.
+    # Sort by the encoded bytes, because the order of a set differs between processes.
     return lambda value: _ext(name, sorted(map(tagged, value), key=_encode))
 
 

@@ -1,7 +1,7 @@
-"""The state a task works on: committed state read through local copies, and over it what this batch has changed.
+"""The state of a task: committed state read through local copies, and the changes of the current batch.
 
-Nothing here writes to a local copy: the changes become the delta, and the delta is applied by whoever needs the shard after
-the commit. So a batch that fails, runs twice or is abandoned leaves no trace.
+Nothing here writes to a local copy: the changes become the delta, which is applied after the commit by the next process
+that needs the shard. So a batch that fails, runs twice or is abandoned has no effect.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from tidewheel._values.columns import values
 from tidewheel.errors import CorruptError, OperatorError, StateError
 
 Items = Sequence[tuple[bytes, bytes | None]]
-"""Stored keys in order, each with its encoded state, or None where the key was dropped."""
+"""Sorted stored keys with their encoded states; None for a deleted key."""
 Entry = tuple[bytes, Any, bytes | Absent | None]
-"""A stored key, the key, and what its state was read from; MISSING where it was not read."""
+"""A stored key, the key, and its encoded state as read; MISSING if it was not read."""
 
 _STORED = itemgetter(0)
 _NUMBERS = {bool, int, float}
 _KINDS: dict[pa.DataType, type] = {pa.bool_(): bool, pa.int64(): int, pa.float64(): float}
 
 FILLED_COPIES = 32
-"""How many copies a task fills before it lets go of them: LMDB has 3 MB of lists for each that is open."""
+"""How many copies a task fills before it closes them: LMDB uses 3 MB of lists for each open copy."""
 SPILL_KEYS = 1_000_000
-"""How many keys have their states in memory as Python objects before these are moved to disk."""
+"""How many keys can have their states in memory as Python objects before these are moved to disk."""
 
 
 class TaskState:
-    """The shards of one task as of the base manifest, caught up when first read."""
+    """The shards of one task as of the base manifest; local copies are updated on first read."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class TaskState:
         awake: Mapping[str, frozenset[int]] | None = None,
         run: str = "",
     ) -> None:
-        """Take the base manifest's sequence and parts; `fetch` opens a state file of the store.
+        """Use the base manifest's sequence and parts; `fetch` opens a state file of the store.
 
-        `run` is the token of the run whose batch it is.
-        `awake` has the tables of timers of which it is known in which shards something may be due, with these shards.
+        `run` is the token of the batch's run. `awake` has, by table of timers, the shards in which a timer may be due,
+        if known.
         """
         self.n_shards = n_shards
         self.sequence = sequence
@@ -71,14 +71,14 @@ class TaskState:
         self._readers: dict[int, ShardReader] = {}
         self._filled = 0
         self._sizes: dict[int, list[tuple[str, int, int]]] = {}
-        """Tables, keys and bytes of the shards that it has let go of."""
+        """Tables, keys and bytes of the closed shards."""
         self.caught_up = 0
-        """Bytes of state files that the local copies took in."""
+        """The number of bytes of state files that were applied to local copies."""
         self._states: dict[str, KeyedState | RawTable | SegmentTable | TimerTable] = {}
 
     @property
     def folder(self) -> Path | None:
-        """Where the local copies are, on the disk that was chosen for such things; None where they are in memory."""
+        """The folder of the local copies, on the disk chosen for such data; None if they are in memory."""
         folder = getattr(self._copies, "folder", None)
         return folder if folder is not None and folder.is_dir() else None
 
@@ -97,7 +97,7 @@ class TaskState:
         return reader
 
     def _relieve(self) -> None:
-        """Let go of the other shards if together they take too much memory; whoever needs one again gets a new reader."""
+        """Close the other shards if together they use too much memory; later users get a new reader."""
         if self._filled >= FILLED_COPIES or self._copies.crowded():
             self._filled = 0
             self._sizes.update((shard, _sizes(reader)) for shard, reader in self._readers.items())
@@ -110,7 +110,7 @@ class TaskState:
         self._readers.clear()
 
     def keyed(self, table: str, codec: StateCodec, default: Callable[[], Any]) -> KeyedState:
-        """Return the keyed state of a table; there is one for each table and task."""
+        """Return the keyed state of a table; there is one per table and task."""
         segments = SegmentTable(self, table, codec) if isinstance(codec, SegmentedCodec) else None
         if segments is not None:
             self._states[f"{table}/{SUFFIX}"] = segments
@@ -128,12 +128,12 @@ class TaskState:
         return state
 
     def next_timers(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """Return by table of timers what `TimerTable.next_due` does, where that is anything."""
+        """Return the results of `TimerTable.next_due` by table of timers, without empty ones."""
         tables = ((table, state) for table, state in self._states.items() if isinstance(state, TimerTable))
         return {table: due for table, timers in tables if (due := timers.next_due())}
 
     def changes(self) -> Iterator[tuple[int, str, Items]]:
-        """Yield what this batch changed, for each shard and table; shards ascend."""
+        """Yield the changes of this batch for each shard and table, with ascending shards."""
         shards = sorted({shard for state in self._states.values() for shard in state.touched()})
         for shard in shards:
             for table in sorted(self._states):
@@ -142,20 +142,20 @@ class TaskState:
                     yield shard, table, items
 
     def grown(self, shard: int, table: str) -> int:
-        """Return how many more keys a table has in a shard than before the batch; for tables of states, not those beside."""
+        """Return by how many keys a table has grown in a shard in this batch; for tables of states, not auxiliary ones."""
         state = self._states[table]
         assert isinstance(state, KeyedState | RawTable), "timers and segments are no keys"
         return state.grown(shard)
 
     def there(self, shard: int, table: str, stored: list[bytes]) -> int:
-        """Return how many of these stored keys, in order, had state when the batch began."""
+        """Return how many of these sorted stored keys had state at the start of the batch."""
         reader = self.reader(shard)
         if not stored or not reader.count(table):
             return 0
         return len(stored) - reader.get_many(table, stored).count(None)
 
     def sizes(self, wanted: Callable[[int], bool]) -> Iterator[tuple[int, str, int, int]]:
-        """Yield shard, table, keys and bytes of what was opened, as of the base, for the shards that are wanted."""
+        """Yield shard, table, keys and bytes of the opened shards that are wanted, as of the base."""
         for shard in filter(wanted, {**self._sizes, **self._readers}):
             reader = self._readers.get(shard)
             for table, keys, used in self._sizes[shard] if reader is None else _sizes(reader):
@@ -166,7 +166,7 @@ class TaskState:
         return {shard for state in self._states.values() for shard in state.touched()}
 
     def close(self) -> None:
-        """End the read transactions and remove what was spilled."""
+        """End the read transactions and delete spilled data."""
         self._close_readers()
         for state in self._states.values():
             state.close()
@@ -179,12 +179,12 @@ def _sizes(reader: ShardReader) -> list[tuple[str, int, int]]:
 class KeyedState:
     """One table's state of every key, for one task and batch.
 
-    What the batch has not touched is in the committed state. What it has touched is in one of three places:
+    Untouched keys are in the committed state. Touched keys are in one of three places:
 
-    - `_batch`: the keys of many messages, opened all at once and given back. This is the hottest loop there is: the keys are
-      sorted once, and the list of their states becomes the delta as it stands.
-    - `states`: single keys, as Python objects. Whoever asks for one moves the batch there first.
-    - `_spill`: on local disk, when there are more keys than memory holds.
+    - `_batch`: the keys of many messages, opened together and passed back. This is the hottest loop: the keys are
+      sorted once, and the list of their states becomes the delta unchanged.
+    - `states`: single keys, as Python objects. Access to a single key moves the batch there first.
+    - `_spill`: on local disk, when there are more keys than fit in memory.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class KeyedState:
         default: Callable[[], Any],
         segments: SegmentTable | None = None,
     ) -> None:
-        """Made by `TaskState.keyed`."""
+        """Create a keyed state; called by `TaskState.keyed`."""
         self.table = table
         self.n_shards = task.n_shards
         self.codec = codec
@@ -207,20 +207,20 @@ class KeyedState:
         self._spill: Spill | None = None
         self._task = task
         self._segments = segments
-        """Where the codec divides large states."""
+        """The segment table, if the codec divides large states."""
         self._numbers: set[type] = set()
         self._watcher: Callable[[Any], None] | None = None
 
     def watch(self, watcher: Callable[[Any], None]) -> None:
-        """Have this called with each key whose state `put` sets."""
+        """Call `watcher` with each key whose state `put` sets."""
         self._watcher = watcher
 
     def is_new(self, shard: int) -> bool:
-        """Tell whether no key of a shard had state when the batch began."""
+        """Return whether no key of a shard had state at the start of the batch."""
         return self._task.reader(shard).count(self.table) == 0
 
     def open(self, keys: list[Any] | None, column: pa.Array | None) -> KeyBatch:
-        """Return the states of the keys of many messages, to be worked on by place and given back with `keep`."""
+        """Return the states of the keys of many messages, to be changed by place and passed back with `keep`."""
         self._take_apart()
         self._check_kinds({_KINDS.get(column.type, str)} if column is not None else set(map(type, keys or ())))
         untouched = not self.states and not self._spill
@@ -240,7 +240,7 @@ class KeyedState:
         return batch
 
     def _check_kinds(self, kinds: set[type]) -> None:
-        """Refuse keys of several types of number: 1, 1.0 and True are one key to a dict and three to the store."""
+        """Raise for keys of several number types: 1, 1.0 and True are one key in a dict and three in the store."""
         self._numbers |= kinds & _NUMBERS
         if len(self._numbers) > 1:
             names = " and ".join(sorted(kind.__name__ for kind in self._numbers))
@@ -249,7 +249,7 @@ class KeyedState:
             )
 
     def keep(self, batch: KeyBatch) -> None:
-        """Store the states that `open` gave, as the operator left them; a `RefusedState` if one cannot be stored."""
+        """Store the states from `open` as the operator changed them; raise `RefusedState` if one cannot be stored."""
         try:
             batch.encoded = encode_all(self.codec, batch.states)
         except Exception:
@@ -269,7 +269,7 @@ class KeyedState:
                     raise RefusedState(place, error) from error
 
     def committed(self, key: Any) -> Any:
-        """Return the state that a key had when the batch began, made anew, or None."""
+        """Return a new copy of the state that a key had at the start of the batch, or None."""
         stored = to_stored(key)
         raw = self._task.reader(shard_of_stored(stored, self.n_shards)).get(self.table, stored)
         return self._decoded([stored], [raw])[0]
@@ -279,7 +279,7 @@ class KeyedState:
         return self._decoded([to_stored(key)], [encoded])[0]
 
     def _decoded(self, stored: Sequence[bytes], raws: list[bytes | None]) -> list[Any]:
-        """Return the states of stored keys; an error names the operator and the key."""
+        """Return the states of stored keys; errors name the operator and the key."""
         try:
             return self._from_bytes(stored, raws)
         except (StateError, CorruptError):
@@ -295,7 +295,7 @@ class KeyedState:
         return decode_all(self.codec, raws) if self._segments is None else self._segments.decoded(stored, raws)
 
     def _take_apart(self) -> None:
-        """Move the batch to where single keys can be found."""
+        """Move the batch to `states`, where single keys can be found."""
         batch, self._batch = self._batch, None
         if batch is not None:
             for shard, entries in batch.entries():
@@ -303,7 +303,7 @@ class KeyedState:
             self.states.update(zip(batch.keys, batch.states, strict=True))
 
     def fetch(self, keys: Iterable[Any]) -> None:
-        """Bring the states of these keys into `states`, reading each once."""
+        """Load the states of these keys into `states`, reading each once."""
         self._take_apart()
         keys = list(keys)
         self._check_kinds(set(map(type, keys)))
@@ -342,7 +342,7 @@ class KeyedState:
         self._entries.setdefault(shard, []).extend(entries)
 
     def put(self, key: Any, state: Any) -> None:
-        """Set the state of a key, None to drop it, whether or not it was fetched."""
+        """Set the state of a key, None to delete it, whether or not it was fetched."""
         self._take_apart()
         if key not in self.states:
             stored = to_stored(key)
@@ -353,7 +353,7 @@ class KeyedState:
             self._watcher(key)
 
     def get(self, key: Any) -> Any:
-        """Return the state of a key as it is now, or None."""
+        """Return the current state of a key, or None."""
         self._take_apart()
         if key not in self.states:
             self.fetch((key,))
@@ -365,7 +365,7 @@ class KeyedState:
         return shards | set(self._entries) | (self._spill.shards() if self._spill is not None else set())
 
     def changes(self, shard: int) -> Items:
-        """Return what this batch changed in the shard, in the order of the stored keys."""
+        """Return the changes of this batch in the shard, sorted by stored key."""
         items = self._changed(shard)
         return items if self._segments is None else self._segments.divide(shard, items)
 
@@ -376,11 +376,11 @@ class KeyedState:
         return items if self._spill is None else sorted({**dict(self._spill.items(shard)), **dict(items)}.items())
 
     def grown(self, shard: int) -> int:
-        """Return how many more keys of the shard have state than before the batch."""
+        """Return by how many the shard's keys with state have grown in this batch."""
         if self._batch is not None:
             return self._batch.grown(shard)
         if self._spill is not None:
-            # What was read of a key may be what this batch spilled.
+            # The state that was read may be one that this batch spilled.
             items = self._changed(shard)
             after = sum(state is not None for _, state in items)
             return after - self._task.there(shard, self.table, [stored for stored, _ in items])
@@ -396,9 +396,9 @@ class KeyedState:
         return ShardStates(self, shard)
 
     def look(self, shard: int, stored: bytes, key: Any) -> Any:
-        """Return the state of a key of a shard as it is now, or None, and leave it where it is.
+        """Return the current state of a key of a shard, or None, without moving it.
 
-        Whoever looks through a whole shard must not bring all of it into memory.
+        A scan of a whole shard must not load all of it into memory.
         """
         if key in self.states:
             return self.states[key]
@@ -409,7 +409,7 @@ class KeyedState:
         return self._decoded([stored], [self._task.reader(shard).get(self.table, stored)])[0]
 
     def stored_keys(self, shard: int) -> list[bytes]:
-        """Return the stored keys of a shard that have state now, in order."""
+        """Return the stored keys of a shard that currently have state, in order."""
         self._take_apart()
         there = {stored: True for stored, _ in self._task.reader(shard).items(self.table)}
         if self._spill is not None:
@@ -418,12 +418,12 @@ class KeyedState:
         return sorted(stored for stored, has_state in there.items() if has_state)
 
     def close(self) -> None:
-        """Remove what was spilled."""
+        """Delete spilled data."""
         if self._spill is not None:
             self._spill.close()
 
     def _encoded(self, entries: list[Entry]) -> list[tuple[bytes, bytes | None]]:
-        """Return the stored keys whose state is not what was read, in order, each with its encoded state."""
+        """Return the sorted stored keys whose state has changed, each with its encoded state."""
         entries.sort(key=_STORED)
         states = [self.states[key] for _, key, _ in entries]
         try:
@@ -442,7 +442,7 @@ class KeyedState:
         return [(stored, state) for (stored, _, read), state in left if state != read]
 
     def _relieve(self) -> None:
-        """Move the states to disk: a batch may touch more keys than memory holds."""
+        """Move the states to disk: a batch may touch more keys than fit in memory."""
         if self._spill is None:
             self._spill = Spill(self._task.folder)
         for shard, entries in self._entries.items():
@@ -455,13 +455,13 @@ class RawTable:
     """One table's state as stored keys and encoded bytes, for operators that merge whole arrays at once."""
 
     def __init__(self, task: TaskState, table: str) -> None:
-        """Made by `TaskState.raw`."""
+        """Create a table; called by `TaskState.raw`."""
         self.n_shards = task.n_shards
         self._task, self._table = task, table
         self._read: dict[int, list[KeyRun]] = {}
-        """What was read of each shard, run by run."""
+        """The entries that were read from each shard, run by run."""
         self._changed: dict[int, list[KeyRun]] = {}
-        """What was put into each shard, run by run; a later one goes before an earlier one."""
+        """The entries that were written to each shard, run by run; later runs take precedence."""
 
     def get_many(self, shard: int, stored: list[bytes]) -> list[bytes | None]:
         """Return the state of each stored key; the keys must be sorted."""
@@ -479,7 +479,7 @@ class RawTable:
         return set(self._changed)
 
     def changes(self, shard: int) -> Items:
-        """Return the stored keys of the shard whose state is not what was read, in order."""
+        """Return the sorted stored keys of the shard whose state has changed."""
         changed, read = self._changed.get(shard, []), self._read.get(shard, [])
         if len(changed) == len(read) == 1 and changed[0].keys == read[0].keys:
             return KeyRun.changed(changed[0].keys, changed[0].values, read[0].values)
@@ -487,7 +487,7 @@ class RawTable:
         return [item for item in sorted(_merged(changed).items()) if item[1] != before.get(item[0], MISSING)]
 
     def grown(self, shard: int) -> int:
-        """Return how many more keys of the shard have state than before the batch."""
+        """Return by how many the shard's keys with state have grown in this batch."""
         runs, read_runs = self._changed.get(shard, []), self._read.get(shard, [])
         if len(runs) == len(read_runs) == 1 and runs[0].keys == read_runs[0].keys:
             return read_runs[0].values.count(None) - runs[0].values.count(None)
@@ -497,7 +497,7 @@ class RawTable:
         return after - before - self._task.there(shard, self._table, sorted(changed.keys() - read.keys()))
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resources are open."""
 
 
 def _merged(runs: Iterable[KeyRun]) -> dict[bytes, bytes | None]:
@@ -506,14 +506,14 @@ def _merged(runs: Iterable[KeyRun]) -> dict[bytes, bytes | None]:
 
 
 class ShardStates(MutableMapping[Any, Any]):
-    """Every key's state of one shard, read when asked for.
+    """Every key's state of one shard, read on demand.
 
-    Setting an item changes a key's state, deleting it drops it. A state that was changed in place must be set again. Only
-    keys of the shard can be set: the others are the business of whoever has their shard.
+    Setting an item changes a key's state, deleting it deletes the state. A state that was modified in place must be set
+    again. Only keys of the shard can be set: other tasks handle the others.
     """
 
     def __init__(self, state: KeyedState, shard: int) -> None:
-        """Made by `KeyedState.shard`."""
+        """Create a mapping; called by `KeyedState.shard`."""
         self._state, self._shard = state, shard
 
     def __getitem__(self, key: Any) -> Any:
@@ -534,14 +534,14 @@ class ShardStates(MutableMapping[Any, Any]):
         self._state.put(key, None)
 
     def __iter__(self) -> Iterator[Any]:
-        # The keys are listed first, so that the caller may set and delete while iterating.
+        # List the keys first, so that the caller can set and delete while iterating.
         return map(from_stored, self._state.stored_keys(self._shard))
 
     def __len__(self) -> int:
         return len(self._state.stored_keys(self._shard))
 
     def clear(self) -> None:
-        """Drop every key's state."""
+        """Delete every key's state."""
         for key in self:
             self._state.put(key, None)
 

@@ -1,4 +1,4 @@
-"""TimeOrder: entries in the order of their times, of which only what is near in time is read and written."""
+"""TimeOrder: entries in time order, of which only the needed times are read and written."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tidewheel._state.segments import Load, Place, SegmentedCodec, head
 from tidewheel.errors import CorruptError
 
 SEGMENT_ENTRIES = 512
-"""How many entries a segment has when another is split; it has at most twice as many."""
+"""How many entries a segment has after a split; it has at most twice as many."""
 
 Entry = tuple[Any, ...]
-"""It begins with its time."""
+"""A tuple that begins with its time."""
 
 _TIME = itemgetter(0)
 _FIRST, _LAST = attrgetter("first"), attrgetter("last")
@@ -38,10 +38,10 @@ class Segment:
         read: Callable[[Place], list[Entry]] | None = None,
         entries: list[Entry] | None = None,
     ) -> None:
-        """Take the first and last time, and the entries; or where they are, and what reads them."""
+        """Use the first and last time, and either the entries or their place and a function that reads them."""
         self.first, self.last = first, last
         self.place = place
-        """None where the entries have changed."""
+        """None if the entries have changed."""
         self._read, self._entries = read, entries
 
     @classmethod
@@ -51,7 +51,7 @@ class Segment:
 
     @property
     def entries(self) -> list[Entry]:
-        """The entries, to be looked at."""
+        """The entries, for reading only."""
         if self._entries is None:
             assert self._read is not None
             assert self.place is not None
@@ -59,30 +59,30 @@ class Segment:
         return self._entries
 
     def changing(self) -> list[Entry]:
-        """Return the entries, to be changed."""
+        """Return the entries for modification."""
         entries = self.entries
         self.place = None
         return entries
 
     def stored(self) -> Place:
-        """Return where the segment is, its content if it has changed."""
+        """Return the segment's place, or its content if it has changed."""
         if self.place is None:
             self.place = _encode(self._entries)
         return self.place
 
 
 class TimeOrder:
-    """Entries in the order of their times; entries of one time are in the order in which they came."""
+    """Entries in time order; entries of the same time are in order of arrival."""
 
     __slots__ = ("segments",)
 
     def __init__(self, segments: list[Segment] | None = None) -> None:
-        """Begin with segments in the order of time, or with nothing."""
+        """Use segments in time order, or start empty."""
         self.segments = segments or []
 
     @classmethod
     def of(cls, entries: list[Entry]) -> TimeOrder:
-        """Take entries in the order of time."""
+        """Create an order from entries in time order."""
         return cls([Segment.of(entries)] if entries else None)
 
     def __bool__(self) -> bool:
@@ -94,11 +94,11 @@ class TimeOrder:
 
     @property
     def first(self) -> int:
-        """The first time; there must be an entry."""
+        """The earliest time; there must be an entry."""
         return self.segments[0].first
 
     def add(self, entry: Entry) -> None:
-        """Put an entry behind all that are not later."""
+        """Insert an entry after all entries that are not later."""
         time, segments = entry[0], self.segments
         if not segments:
             segments.append(Segment.of([entry]))
@@ -113,7 +113,7 @@ class TimeOrder:
             segments[at : at + 1] = [Segment.of(entries[:half]), Segment.of(entries[half:])]
 
     def near(self, first: int, last: int) -> Iterator[tuple[Segment, int]]:
-        """Yield where the entries are whose times are from `first` to `last`, both included."""
+        """Yield the locations of the entries with times from `first` to `last`, inclusive."""
         segments = self.segments
         for at in range(bisect_left(segments, first, key=_LAST), bisect_right(segments, last, key=_FIRST)):
             segment = segments[at]
@@ -122,7 +122,7 @@ class TimeOrder:
                 yield segment, position
 
     def take(self, until: int) -> list[Entry]:
-        """Remove the entries up to a time, and return them."""
+        """Remove and return the entries up to a time."""
         segments = self.segments
         whole = bisect_right(segments, until, key=_LAST)
         taken = [entry for segment in segments[:whole] for entry in segment.entries]
@@ -140,11 +140,11 @@ class TimeOrder:
 class TimeOrderCodec(SegmentedCodec):
     """Stores two `TimeOrder`s, the sides of a join; those with many entries in segments.
 
-    Whole, they are two lists, and an empty third one: in state without it the entries are in the order in which they came.
+    Undivided, they are two lists and an empty third one: in state without it the entries are in order of arrival.
     """
 
     def __init__(self, entry: Any) -> None:
-        """Take the type of an entry: a tuple that begins with the time."""
+        """Use the type of an entry: a tuple that begins with the time."""
         self._entry = entry
         self._whole = msgpack_codec(list[list[entry]])
         self._entries = msgspec.msgpack.Decoder(list[entry]).decode
@@ -187,7 +187,7 @@ class TimeOrderCodec(SegmentedCodec):
 
 
 def nothing() -> list[TimeOrder]:
-    """Return two sides without entries."""
+    """Return two empty sides."""
     return [TimeOrder(), TimeOrder()]
 
 

@@ -1,8 +1,7 @@
-"""Timers in the order of their times, so that finding what is due costs what is due, not what is stored.
+"""Timers in time order, so that the cost of finding due timers depends only on their number.
 
-A timer is an entry of a table beside the operator's own, `operator/timers`; its key begins with the clock and the time,
-big-endian, so that the order of the store is the order of the times. As all state, it is committed state under this batch's
-changes.
+A timer is an entry of the auxiliary table `operator/timers`; its key begins with the clock and the time, big-endian, so
+that store order is time order. Like all state, it is committed state overlaid by this batch's changes.
 """
 
 from __future__ import annotations
@@ -22,40 +21,40 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 
 Clock = Literal["event", "wall"]
-"""What moves a timer: the epochs of the stream, or the pinned time of the batches."""
+"""The clock of a timer: the epochs of the stream, or the pinned time of the batches."""
 
 SUFFIX = "timers"
-"""How the part of a table's name after the operator's ends."""
+"""The end of the table's name, after the operator's."""
 
 _CLOCKS: dict[Clock, str] = {"event": "e", "wall": "w"}
 _NAMES: dict[str, Clock] = {letter: clock for clock, letter in _CLOCKS.items()}
 _SIGN = 2**63
 NEVER = _SIGN - 1
-"""The time of a timer that there is not."""
+"""The time that stands for no timer."""
 THERE = b"\x01"
-"""What stands in the table for a timer that is set."""
+"""The value of a set timer in the table."""
 
 
 class Timer(msgspec.Struct, frozen=True):
-    """A moment at which a key wants to be called. Key, time, name and clock together are its identity."""
+    """A time at which a key wants to be called. Key, time, name and clock together identify it."""
 
     key: Any
     time: Any
-    """In ns. A logic whose messages have datetimes sees a datetime."""
+    """The time in ns. A logic whose messages have datetimes gets a datetime."""
     name: str = ""
     clock: Clock = "event"
 
 
 def is_timers(table: str) -> bool:
-    """Tell whether a table holds timers, whose keys are not the keys of messages."""
+    """Return whether a table has timers, whose keys are not message keys."""
     return "/" in table and table.endswith(SUFFIX)
 
 
 def encode(timer: Timer) -> bytes:
     """Return the timer's key in the store.
 
-    It is what a tuple of clock, time, stored key and name would be as a key, so that tools can read it as any other; all
-    that stands before the time has the same length, so the order is that of the times.
+    It is the stored form of a tuple of clock, time, stored key and name, so that tools can read it like any other key;
+    the part before the time has a fixed length, so keys are in time order.
 
     >>> decode(encode(Timer("ada", 3, "end"))) == Timer("ada", 3, "end")
     True
@@ -65,13 +64,13 @@ def encode(timer: Timer) -> bytes:
 
 
 def decode(entry: bytes) -> Timer:
-    """Return the timer that `encode` gave."""
+    """Return the timer of an `encode` result."""
     clock, time, stored, name = msgspec.msgpack.decode(entry[1:])
     return Timer(from_stored(stored), int.from_bytes(time, "big") - _SIGN, name, _NAMES[clock])
 
 
 def stored_key(entry: bytes) -> bytes:
-    """Return the stored key of the timer's message key, which says where the timer belongs."""
+    """Return the stored form of the timer's message key, which determines its shard."""
     stored: bytes = msgspec.msgpack.decode(entry[1:])[2]
     return stored
 
@@ -81,9 +80,9 @@ def _prefix(clock: Clock, time: int) -> bytes:
 
 
 def _range(clock: Clock, until: int) -> tuple[bytes, bytes]:
-    """Return where the entries of a clock begin, and where those up to a time end."""
+    """Return the start of a clock's entries, and the end of its entries up to a time."""
     last = _prefix(clock, until)
-    # Every entry with the last time is longer than the prefix, so the end is the prefix that follows it.
+    # Every entry with the last time is longer than the prefix, so the end is the next prefix.
     return _prefix(clock, -_SIGN), (int.from_bytes(last, "big") + 1).to_bytes(len(last), "big")
 
 
@@ -95,7 +94,7 @@ _EVENT = _prefix("event", 0)[:-8]
 
 
 def _tail(stored: bytes) -> bytes:
-    """Return what stands behind the time of a timer without a name."""
+    """Return the bytes after the time of a timer without a name."""
     return msgspec.msgpack.encode(stored) + b"\xa0"
 
 
@@ -103,17 +102,17 @@ class TimerTable:
     """One operator's timers of every key, for one task and batch."""
 
     def __init__(self, task: TaskState, table: str, awake: frozenset[int] | None) -> None:
-        """Made by `TaskState.timers`. `awake` are the shards whose committed timers may be due; None: any."""
+        """Create a table; called by `TaskState.timers`. `awake` has the shards whose committed timers may be due; None: any."""
         self._task, self._table, self._awake = task, table, awake
         self._changed: dict[int, dict[bytes, bool]] = {}
         self._looked: set[int] = set()
 
     def put(self, timer: Timer) -> None:
-        """Set a timer; setting it again changes nothing."""
+        """Set a timer; setting it again has no effect."""
         self._change(timer, True)
 
     def cancel(self, timer: Timer) -> None:
-        """Remove a timer; one that is not set is fine."""
+        """Remove a timer, if it is set."""
         self._change(timer, False)
 
     def _change(self, timer: Timer, there: bool) -> None:
@@ -121,9 +120,9 @@ class TimerTable:
         self._changed.setdefault(shard, {})[encode(timer)] = there
 
     def move(self, stored: Sequence[bytes], shards: Mapping[int, slice], was: Ints, due: Ints) -> None:
-        """Have many keys called at other times than before; `NEVER` stands for no timer. The timers have no name.
+        """Change the timers of many keys to other times; `NEVER` stands for no timer. The timers have no name.
 
-        The keys are given as they are stored, by shard; it costs a fraction of `cancel` and `put` for each.
+        The keys are given in stored form, by shard. This is much cheaper than `cancel` and `put` for each.
         """
         moved = was != due
         before, after = was.tolist(), due.tolist()
@@ -138,7 +137,7 @@ class TimerTable:
                     changed[_EVENT + (after[at] + _SIGN).to_bytes(8, "big") + tail] = True
 
     def take_due(self, shard: int, until: int) -> dict[bytes, int]:
-        """Cancel the event timers of a shard up to a time; return the stored keys that had any, in order, with the first time."""
+        """Cancel the event timers of a shard up to a time; return their stored keys, in order, with the first time of each."""
         firsts: dict[bytes, int] = {}
         entries = self._entries(shard, "event", until)
         if entries:
@@ -149,7 +148,7 @@ class TimerTable:
         return dict(sorted(firsts.items()))
 
     def candidates(self, shards: Callable[[], Iterable[int]]) -> list[int]:
-        """Return the shards in which a timer may be due; `shards` gives the task's, and is asked only if nothing is known."""
+        """Return the shards in which a timer may be due; `shards` is called only if nothing is known about the task's shards."""
         return list(shards()) if self._awake is None else sorted(self._awake | self._changed.keys())
 
     def due(self, shard: int, clock: Clock, until: int) -> list[Timer]:
@@ -167,7 +166,7 @@ class TimerTable:
         return sorted(entries)
 
     def next_due(self) -> dict[int, tuple[int, int]]:
-        """Return, for each shard that was looked at or changed, the time of its next timer by event and by wall clock."""
+        """Return, for each checked or changed shard, the time of its next timer by event and by wall clock."""
         shards = sorted(self._looked | self._changed.keys())
         return {shard: (self._next(shard, "event"), self._next(shard, "wall")) for shard in shards}
 
@@ -184,7 +183,7 @@ class TimerTable:
         return set(self._changed)
 
     def changes(self, shard: int) -> Items:
-        """Return what this batch changed in the shard, in order: what it set and cancelled again is no change."""
+        """Return the changes of this batch in the shard, in order; a timer that was set and cancelled again is no change."""
         changed = sorted(self._changed.get(shard, {}).items())
         committed = self._task.reader(shard).get_many(self._table, [entry for entry, _ in changed])
         return [
@@ -194,4 +193,4 @@ class TimerTable:
         ]
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resources are open."""

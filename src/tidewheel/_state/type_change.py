@@ -1,13 +1,13 @@
-"""Compare the description of stored values with that of the program's type, and convert stored values where that is safe. Pure.
+"""Compare the description of stored values with the program's type, and convert stored values where that is safe.
 
 The rules, at any depth:
 
-- A field with a default may be added. Fields of a record may change their order; so may those of a positional record, whose
-  stored values are rewritten.
-- A field that has another default now, or none, keeps the old default in the stored values that lack it: they are rewritten.
+- A field with a default may be added. Fields of a record may change their order; for a positional record, stored values
+  are rewritten.
+- If a field's default changed or was removed, stored values without the field keep the old default: they are rewritten.
 - An int may become a float, a type may become a union that contains it, and a set of allowed values may grow.
-- A field that is gone or renamed, a new field without a default, and every other change of a type is a `Misfit`.
-- Where the old type is not known, or the new one is narrower, only the stored values can tell: the change is not `certain`.
+- A removed or renamed field, a new field without a default, and every other change of a type is a `Misfit`.
+- If the old type is unknown, or the new one is narrower, the stored values must be read: the change is not `certain`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tidewheel._state.type_description import (
 )
 
 _NATURAL = frozenset({"none", "bool", "int", "float", "str", "bytes", "literal", ANY})
-"""What is read back as it was though no type is declared any more."""
+"""Types whose values are read back unchanged even if the type is no longer declared."""
 _NUMBERS = frozenset({"bool", "int", "float"})
 _SERVES: dict[str, frozenset[str]] = {
     "bool": _NUMBERS | {"decimal"},
@@ -60,39 +60,39 @@ _SERVES: dict[str, frozenset[str]] = {
 """The other types that an undeclared value can be used as."""
 
 Frames = tuple[StateType, ...]
-"""The records around a place, the outermost first."""
+"""The enclosing records of a place, the outermost first."""
 
 
 class Misfit(Exception):
-    """Stored values cannot become values of the program's type; the text says where and why, after the name of the step."""
+    """Stored values cannot be converted to the program's type; the text says where and why, after the name of the step."""
 
     def __init__(self, reason: str, advice: str) -> None:
         super().__init__(reason)
         self.advice = advice
-        """What to do, apart from an upgrade and a new name."""
+        """Advice other than an upgrade function or a new name."""
 
 
 @dataclass
 class Change:
-    """What a change of a type does to stored values."""
+    """The effect of a type change on stored values."""
 
     convert: Convert | None = None
-    """None: they are read as they are."""
+    """None if they can be read unchanged."""
     certain: bool = True
-    """Whether every stored value fits; else each of them has to be read once."""
+    """Whether every stored value fits; otherwise each of them must be read once."""
     notes: list[str] = field(default_factory=list)
-    """What becomes of stored values, for whoever starts the job."""
+    """Descriptions of the effect, for the user who starts the job."""
 
     @property
     def is_none(self) -> bool:
-        """Whether nothing is to be done to stored values."""
+        """Whether stored values need no change."""
         return self.convert is None and self.certain
 
 
 def change(was: StateType | None, now: StateType, subject: str = "its state") -> Change:
-    """Return what becomes of stored values; raise a `Misfit` where a value would be lost or read wrongly.
+    """Return the effect on stored values; raise `Misfit` if a value would be lost or misread.
 
-    `was` None: nothing was recorded. `subject` is what the values are called in messages.
+    `was` is None if nothing was recorded. `subject` names the values in messages.
     """
     if was == now or (was is None and now == UNDECLARED):
         return Change()
@@ -103,7 +103,7 @@ def change(was: StateType | None, now: StateType, subject: str = "its state") ->
 
 
 def with_defaults(stored: StateType) -> Convert | None:
-    """Return what adds the known defaults of fields that a stored value lacks."""
+    """Return a function that adds the known defaults of fields that a stored value lacks."""
     return change(stored, _without_defaults(stored)).convert
 
 
@@ -119,7 +119,7 @@ class _Comparison:
     def __init__(self, subject: str) -> None:
         self.subject, self.certain, self.notes = subject, True, list[str]()
         self._begun: dict[tuple[int, int], list[Convert | None]] = {}
-        """The pairs of records that are being compared, for types that contain themselves."""
+        """The pairs of records that are being compared, for recursive types."""
 
     def of(self, was: StateType, now: StateType, path: str, outer: Frames, outer_now: Frames) -> Convert | None:
         was, outer = _resolved(was, outer)
@@ -153,18 +153,18 @@ class _Comparison:
         return self._dict(was, now, path, *frames) if was.kind == "dict" else None
 
     def _recorded_flat(self, was: StateType, now: StateType) -> StateType:
-        """Return a record of an earlier version as if it were stored in the way of today's; stored values confirm it."""
+        """Return a record of an earlier version as if it were stored like today's; reading stored values confirms it."""
         self.certain = False
         today = next((each for each in _members(now) if each.kind in (RECORD, POSITIONAL)), now)
         kind = today.kind if today.kind in (RECORD, POSITIONAL) else RECORD
         return msgspec.structs.replace(was, kind=kind, detail=today.detail)
 
     def _narrowed(self, now: StateType) -> None:
-        """Note that constraints have changed: stored values may not keep those of today."""
+        """Note that constraints have changed: stored values may violate the new ones."""
         self.certain = self.certain and not now.detail
 
     def _literal(self, was: StateType, now: StateType, path: str) -> None:
-        """Compare a type of a few values with a plain one of the same kind of values."""
+        """Compare a literal or enum type with a plain type of the same kind of values."""
         few, plain = (was, now) if was.kind == "literal" else (now, was)
         kinds = {"str" if each.name[0] in "'\"" else "none" if each.name == "None" else "int" for each in few.parts}
         if kinds != {plain.kind}:
@@ -190,7 +190,7 @@ class _Comparison:
         return None if item is None else lambda values: {key: item(each) for key, each in mapping(values).items()}
 
     def _union(self, was: StateType, now: StateType, path: str, *frames: Frames) -> Convert | None:
-        """Find for each type of the stored union one that takes its values."""
+        """Find for each member of the stored union a new member that accepts its values."""
         by_kind: list[tuple[StateType, Convert]] = []
         for member in _members(was):
             if (convert := self._member(member, was, now, path, *frames)) is not None:
@@ -271,7 +271,7 @@ class _Comparison:
             )
 
     def _undeclared(self, was: StateType, now: StateType, path: str, *frames: Frames) -> Convert | None:
-        """Compare where one side is not declared, and at most a default suggests what it is."""
+        """Compare types of which one is undeclared, with at most a default as a hint."""
         stored, today = (each.parts[0] if each.kind == ANY and each.parts else None for each in (was, now))
         if stored is not None and stored.kind == FIELDS:
             stored = msgspec.structs.replace(stored, kind=RECORD)
@@ -280,7 +280,7 @@ class _Comparison:
                 self.certain = False
                 return None
             if stored.kind == RECORD == now.kind:
-                # Values that were stored without a declared type may be anything else as well.
+                # Values that were stored without a declared type can have any type.
                 self.certain = False
                 return self._record(stored, now, path, *frames)
             if stored.kind in BUILT_IN and _never(stored, now):
@@ -321,7 +321,7 @@ def _field(path: str, name: str) -> str:
 
 
 def _resolved(type: StateType, outer: Frames) -> tuple[StateType, Frames]:
-    """Return the record that stands for a place inside of it, with the records around it."""
+    """Return the record that a reference to an enclosing record means, with its own enclosing records."""
     if type.kind != OUTER:
         return type, outer
     up = int(type.name)
@@ -337,15 +337,15 @@ def _alike(was: StateType, now: StateType) -> bool:
 
 
 def _never(stored: StateType, now: StateType) -> bool:
-    """Tell whether values of an undeclared type, which probably are of a built-in one, can be none of a declared type."""
+    """Return whether values of an undeclared, probably built-in type can never match a declared type."""
     kinds = {_built_in(each) for each in _members(now)} - {"none"}
     if not kinds <= BUILT_IN:
-        return False  # Times, say, are read from text and from numbers.
+        return False  # Times, for example, are read from text and from numbers.
     return stored.kind not in kinds and not (stored.kind == "int" and "float" in kinds)
 
 
 def _built_in(type: StateType) -> str:
-    """Return the built-in type as which values of a type are read where nothing is declared."""
+    """Return the built-in type that values of a type are read as if nothing is declared."""
     if type.kind == "literal":
         return "str" if all(each.name[0] in "'\"" for each in type.parts) else "int"
     return {RECORD: "dict", POSITIONAL: "list", "tuple...": "tuple"}.get(type.kind, type.kind)
@@ -357,7 +357,7 @@ def _may_serve(was: StateType, today: StateType) -> bool:
 
 
 def _not_natural(type: StateType) -> StateType | None:
-    """Return a type, or one inside of it, whose values are read back as something else once it is not declared any more."""
+    """Return a type, or a type inside it, whose values are read back differently once it is no longer declared."""
     if type.kind == OUTER:
         return None
     if type.kind not in (*_NATURAL, UNION, RECORD, FIELDS, "list", "dict"):

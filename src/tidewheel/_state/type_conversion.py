@@ -1,4 +1,4 @@
-"""Convert stored values, decoded without a type, from one description to another. Pure; `type_change` decides which."""
+"""Convert stored values, decoded without a type, from one description to another; `type_change` decides which."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tidewheel._state.tagged import RECORD as RECORD_TAG
 from tidewheel._state.type_description import POSITIONAL, RECORD, StateType
 
 Convert = Callable[[Any], Any]
-"""From a stored value, decoded without a type, to the value of today."""
+"""Converts a stored value, decoded without a type, to the current type."""
 
 decode = msgspec.msgpack.Decoder().decode
-"""Return a stored value without a type; tagged values stay as they are."""
+"""Decode a stored value without a type; tagged values stay unchanged."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class NotAsRecorded(Exception):
-    """A stored value is not of the type that the manifest records."""
+    """A stored value does not have the type that the manifest records."""
 
 
 def converted(raw: bytes, convert: Convert) -> bytes:
@@ -30,7 +30,7 @@ def converted(raw: bytes, convert: Convert) -> bytes:
 
 
 def lost_field(before: bytes, after: bytes) -> str | None:
-    """Return a field that a stored value had and its new encoding lacks; None: nothing is lost."""
+    """Return a field of a stored value that its new encoding lacks; None if nothing is lost."""
     return _lost(decode(before), decode(after))
 
 
@@ -51,7 +51,7 @@ def _first(found: Iterable[str | None]) -> str | None:
 
 
 def is_of(value: Any, type: StateType) -> bool:
-    """Tell whether a stored value is of a member of a union; msgspec takes unions only whose members can be told apart."""
+    """Return whether a stored value belongs to a member of a union; msgspec only allows unions with distinguishable members."""
     if type.kind == RECORD:
         return isinstance(value, dict) and (not type.detail or _tag(value) == type.detail)
     if type.kind == "dict":
@@ -79,21 +79,21 @@ def _found(value: Any) -> str:
 
 
 def array(value: Any) -> list[Any]:
-    """Return a value that must be an array."""
+    """Return a value; raise if it is not an array."""
     if not isinstance(value, list):
         raise NotAsRecorded(f"a stored value is {_found(value)}, not an array as recorded; {_USE_UPGRADE}")
     return value
 
 
 def mapping(value: Any) -> dict[Any, Any]:
-    """Return a value that must be a map."""
+    """Return a value; raise if it is not a map."""
     if not isinstance(value, dict):
         raise NotAsRecorded(f"a stored value is {_found(value)}, not a map as recorded; {_USE_UPGRADE}")
     return value
 
 
 def by_member(members: list[tuple[StateType, Convert]]) -> Convert:
-    """Return what rewrites a value of a union by the member that it is of."""
+    """Return a function that converts a value of a union by its member type."""
 
     def convert(value: Any) -> Any:
         if isinstance(value, Ext):
@@ -104,12 +104,12 @@ def by_member(members: list[tuple[StateType, Convert]]) -> Convert:
 
 
 def tagged_only(convert: Convert | None) -> Convert | None:
-    """Convert records that were stored without a declared type, and no dict of the user's own."""
+    """Convert only records that were stored without a declared type, not the user's own dicts."""
     return convert and (lambda value: convert(value) if isinstance(value, Ext) else value)
 
 
 def by_name(was: StateType, now: StateType, parts: dict[str, Convert], missing: dict[str, Any]) -> Convert | None:
-    """Return what rewrites a record that is stored by names."""
+    """Return a function that converts a record stored by field names."""
     if not parts and not missing:
         return None
 
@@ -117,7 +117,7 @@ def by_name(was: StateType, now: StateType, parts: dict[str, Convert], missing: 
         if isinstance(value, Ext) and value.code == RECORD_TAG:
             return Ext(RECORD_TAG, _encode(convert(decode(value.data))))
         if not isinstance(value, dict):
-            return value  # Values that were stored without a declared type may be anything.
+            return value  # Values that were stored without a declared type can have any type.
         changed = {name: parts[name](each) if name in parts else each for name, each in value.items()}
         return changed | {name: each for name, each in missing.items() if name not in changed}
 
@@ -125,7 +125,7 @@ def by_name(was: StateType, now: StateType, parts: dict[str, Convert], missing: 
 
 
 def by_position(was: StateType, now: StateType, parts: dict[str, Convert], missing: dict[str, Any]) -> Convert | None:
-    """Return what rewrites a record that is stored by position: its fields by name, in today's order."""
+    """Return a function that converts a record stored by position: its fields by name, in today's order."""
     order, today = was.names, now.names
     if not parts and not missing and today[: len(order)] == order:
         return None

@@ -1,7 +1,7 @@
-"""Describe the type of stored values as plain data: what a manifest records, and what a later program is compared with.
+"""Describe the type of stored values as plain data, which a manifest records and later programs are compared with.
 
-A description holds no class of the program, so tools and later programs can read it. It is recursive: records with their fields
-and defaults, positional records, unions, collections and scalars, at any depth.
+A description contains no class of the program, so tools and later programs can read it. It is recursive: records with
+their fields and defaults, positional records, unions, collections and scalars, at any depth.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ ANY, UNION, RECORD, POSITIONAL, OUTER, RESULT, FIELDS = (
 )
 """Kinds of types that are not named after a Python type.
 
-`any`: undeclared; its only part, if there is one, is the type that the default or the stream suggests. `record`: a map by field
-names. `positional`: an array, one place for each field. `outer`: a record around this place; the name says how many records up.
-`result`: a result of an aggregate; the name says what it is made of. `fields`: a record of an earlier version of Tidewheel,
-stored by names or by position.
+`any`: undeclared; its only part, if there is one, is the type that the default or the stream suggests. `record`: a map
+by field names. `positional`: an array with one item per field. `outer`: an enclosing record; the name is the number of
+levels. `result`: a result of an aggregate; the name describes its components. `fields`: a record of an earlier version
+of Tidewheel, stored by names or by position.
 """
 LITERALS = ("literal", "enum")
-"""Types of a few values, each of which is a part whose name shows it."""
+"""Types with a fixed set of values, each of which is a part named after it."""
 ITEMS = ("list", "set", "frozenset", "tuple...")
 """Collections with one type for all items."""
 
@@ -49,12 +49,12 @@ BUILT_IN_TYPES = (bool, int, float, str, bytes, list, dict, set, tuple, frozense
 _TAGGED = (bytearray, deque, Counter, OrderedDict, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID, Row)
 _KINDS = {kind: kind.__name__.lower() for kind in (*BUILT_IN_TYPES, *_TAGGED)}
 BUILT_IN = frozenset(_KINDS[kind] for kind in BUILT_IN_TYPES)
-"""The names of the built-in types. A value of another type may be stored as one of these: a time as text, say."""
+"""The names of the built-in types. A value of another type may be stored as one of these, such as a time as text."""
 _CONSTRAINTS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz")
 _LONGEST = 200
-"""How much of a record is shown in a message."""
+"""The maximum length of a record in a message."""
 _UNKNOWN = (TypeError, NameError, NotImplementedError)
-"""What is raised for a type that msgspec does not know: only a codec of the user's own can store its values."""
+"""The errors for a type that msgspec does not know: only a user's codec can store its values."""
 
 
 class StateType(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -62,7 +62,7 @@ class StateType(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
     kind: str
     name: str = ""
-    """The name of a record's class, for messages; or as the kind says."""
+    """The name of a record's class, for messages; for some kinds, see there."""
     detail: str = ""
     """The constraints of a scalar or a collection, or the tag of a record."""
     parts: tuple[StateType, ...] = ()
@@ -78,21 +78,21 @@ class StateType(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class Field(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A field of a record; or one kind of value that an operator keeps, such as the left side of a join."""
+    """A field of a record, or one kind of value that an operator stores, such as the left side of a join."""
 
     name: str
     type: StateType
     required: bool = True
-    """Whether a stored record must have it: it has no default."""
+    """Whether a stored record must have the field, because it has no default."""
     default: bytes | None = None
-    """The encoded default; None: there is none, or it is not known."""
+    """The encoded default; None if there is none or it is unknown."""
 
 
 UNDECLARED = StateType(ANY)
 
 
 def describe(declared: Any) -> StateType:
-    """Return the description of a declared type; `UNDECLARED` for one that msgspec does not know.
+    """Return the description of a declared type; `UNDECLARED` for a type that msgspec does not know.
 
     >>> print(describe(dict[str, int | None]))
     dict[str, int | None]
@@ -100,12 +100,12 @@ def describe(declared: Any) -> StateType:
     try:
         return _describe(declared)
     except TypeError:
-        return _describe.__wrapped__(declared)  # The type cannot be hashed.
+        return _describe.__wrapped__(declared)  # The type is not hashable.
 
 
 @functools.lru_cache(maxsize=256)
 def _describe(declared: Any) -> StateType:
-    """Do the work, once for each type: every commit asks."""
+    """Describe a type, cached because every commit needs it."""
     try:
         return _type(inspect.type_info(declared), ())
     except _UNKNOWN:
@@ -113,7 +113,7 @@ def _describe(declared: Any) -> StateType:
 
 
 def suggested_by(default: Any) -> StateType:
-    """Return the description of an undeclared type whose values begin as a default; only a built-in default says something.
+    """Return the description of an undeclared type with this default; only a built-in default gives a hint.
 
     >>> print(suggested_by({}), suggested_by(None))
     dict Any
@@ -124,7 +124,7 @@ def suggested_by(default: Any) -> StateType:
 
 
 def suggested(type: StateType) -> StateType:
-    """Return the description of an undeclared type whose values probably are of a type."""
+    """Return the description of an undeclared type whose values probably have this type."""
     return StateType(ANY, parts=(type,))
 
 
@@ -173,7 +173,7 @@ def _order(type: StateType) -> tuple[bool, str, str, str]:
 
 
 def _record(info: Any, outer: tuple[Any, ...]) -> StateType:
-    # msgspec uses one object for all places of a class that contains itself.
+    # msgspec uses one object for all occurrences of a recursive class.
     for up, around in enumerate(reversed(outer), 1):
         if around is info:
             return StateType(OUTER, str(up))
@@ -189,14 +189,14 @@ def _record(info: Any, outer: tuple[Any, ...]) -> StateType:
 
 
 def _defaults(info: Any) -> dict[str, bytes]:
-    """Return the encoded defaults of a record's fields, without those that are something new each time."""
+    """Return the encoded defaults of a record's fields, except defaults that differ each time."""
     try:
         types = typing.get_type_hints(info.cls)
     except _UNKNOWN:
         return {}
     found = {}
     for field in info.fields:
-        # A default that the type cannot store is reported where it is stored.
+        # A default that the type cannot store is reported when it is stored.
         with contextlib.suppress(Exception):
             encode = functools.partial(_encoded, types[field.name])
             if field.default is not msgspec.NODEFAULT:
@@ -212,11 +212,11 @@ def _encoded(type: Any, default: Any) -> bytes:
     try:
         encoded = msgpack_codec(type).encode(default)
     except (ConfigError, OperatorError, StateError):
-        # A default need not be of the field's type: None where no None is stored, say.
+        # A default need not match the field's type, such as None in a field that cannot store None.
         encoded = msgpack_codec().encode(default)
     if not isinstance(default, set | frozenset):
         return encoded
-    # A set has no order of its own, and its encoding must not change from run to run.
+    # A set has no order, but its encoding must not change between runs.
     items = sorted(map(bytes, msgspec.msgpack.decode(encoded, type=list[msgspec.Raw])))
     return msgspec.msgpack.encode(list(map(msgspec.Raw, items)))
 
@@ -246,5 +246,5 @@ def _shown(type: StateType) -> str:
 
 
 def shown_default(default: bytes) -> str:
-    """Return an encoded default for a message."""
+    """Return an encoded default as text for a message."""
     return shortened(msgpack_codec().decode(default), 60)
