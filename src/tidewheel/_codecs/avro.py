@@ -1,4 +1,4 @@
-"""avro: a record by its schema, without the schema."""
+"""avro: a record encoded with a schema, which is not part of the payload."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def avro(schema: str | Mapping[str, Any], declared: type[T]) -> PayloadCodec[T]:
 @overload
 def avro(schema: str | Mapping[str, Any], declared: UnionType) -> PayloadCodec[Any]: ...
 def avro(schema: str | Mapping[str, Any], declared: Any = None) -> PayloadCodec[Any]:
-    """Read and write Avro's binary encoding of a schema, which is a dict or JSON: records as dicts, or as a declared type.
+    """Read and write Avro's binary encoding with a schema, given as a dict or JSON: records as dicts, or as a declared type.
 
-    A payload is the record alone, as Avro's "schemaless" writers make it: neither a file's header nor a registry's
-    number before it. Bytes behind the record make it undecodable.
+    A payload is only the record, as Avro's "schemaless" writers produce it, without a file header or a registry number.
+    Trailing bytes make it undecodable.
     """
     return Avro(schema, declared)
 
 
 class Avro(PayloadCodec):
-    """Avro by fastavro."""
+    """The Avro codec, based on fastavro."""
 
     name = "avro"
 

@@ -1,4 +1,4 @@
-"""What a codec of payloads is."""
+"""The interface of payload codecs."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from tidewheel.errors import ConfigError
 
 
 class PayloadCodec(ABC, Generic[Value]):
-    """Turns the bytes of a message into a record, and records into bytes. It travels to the tasks."""
+    """Converts the bytes of a message to a record, and records to bytes. It is pickled to the tasks."""
 
     name: ClassVar[str]
-    """What errors call the codec; without one it is the name of the class."""
+    """The codec's name in errors; by default the name of the class."""
     shape: Shape = DICT
-    """What the records look like in the program."""
+    """The form of the records in the program."""
 
     def __init_subclass__(cls) -> None:
-        """Give a codec that has no name the name of its class."""
+        """Set the default name of a codec to the name of its class."""
         super().__init_subclass__()
         if not hasattr(cls, "name"):
             cls.name = cls.__name__
 
     @abstractmethod
     def decode(self, payload: bytes) -> Value:
-        """Return the record. Any exception means that the payload does not decode; its text says why."""
+        """Return the record. Any exception means that the payload is invalid; its text is the reason."""
 
     @abstractmethod
     def encode(self, columns: pa.RecordBatch) -> list[bytes]:
-        """Return the payload of each row; columns that cannot be encoded are a `ConfigError`."""
+        """Return the payload of each row; raise `ConfigError` for columns that cannot be encoded."""
 
 
 def declared_shape(codec: str, declared: Any) -> Shape:
-    """Return the shape of records of a declared type, dicts where none is declared."""
+    """Return the shape of records of a declared type; dicts if none is declared."""
     if declared is None:
         return DICT
     shape = shape_of(declared)
@@ -54,7 +54,7 @@ def fitted(record: Any, shape: Shape) -> Any:
 
 
 def payload_codec(given: Any) -> PayloadCodec:
-    """Return the codec, or raise an error that tells which there are."""
+    """Return the codec; raise an error that lists the codecs if it is not one."""
     if isinstance(given, PayloadCodec):
         return given
     raise ConfigError(

@@ -25,36 +25,36 @@ def json(declared: UnionType) -> PayloadCodec[Any]: ...
 def json(declared: Any = None) -> PayloadCodec[Any]:
     """Read and write JSON: objects as dicts, or checked against a dataclass, a `msgspec.Struct` or a plain type.
 
-    A field that the type declares and the payload lacks, or has in another type, makes it undecodable; other fields are
-    left out. Written are all columns: times as RFC 3339, bytes as base64, decimals as text, NaN as null.
+    A payload is undecodable if it lacks a declared field or has another type there; other fields are ignored. All
+    columns are written: times as RFC 3339, bytes as base64, decimals as text, NaN as null.
     """
     return Json(declared)
 
 
 class Json(PayloadCodec):
-    """JSON by msgspec."""
+    """The JSON codec, based on msgspec."""
 
     name = "json"
 
     def __init__(self, declared: Any) -> None:
-        """Take the type."""
+        """Use this type."""
         self.declared = declared
         self.shape = declared_shape(self.name, declared)
         self._decoder: msgspec.json.Decoder[Any] | None = None
 
     def decode(self, payload: bytes) -> Any:
         if self._decoder is None:
-            # A decoder cannot travel, and a dict must be one: a payload may as well be a number.
+            # A decoder cannot be pickled. A dict must be declared, because a payload could also be a number.
             self._decoder = msgspec.json.Decoder(dict[str, Any] if self.shape == DICT else self.declared)
         return self._decoder.decode(payload)
 
     def encode(self, columns: pa.RecordBatch) -> list[bytes]:
-        # A record as a dict takes ten times as long to make and to encode.
+        # Creating and encoding a dict takes ten times as long.
         records = map(_record(tuple(columns.schema.names)), *map(values, columns.columns))
         return list(map(_ENCODER.encode, records))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the decoder behind."""
+        """Omit the decoder."""
         return {**self.__dict__, "_decoder": None}
 
 

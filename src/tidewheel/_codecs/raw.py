@@ -1,4 +1,4 @@
-"""raw: the bytes as they are."""
+"""raw: unchanged bytes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tidewheel.errors import ConfigError
 
 
 def raw(column: str = "value") -> PayloadCodec[bytes]:
-    """Take the bytes as they are: a record is `bytes`; to be sent, it is the one column of this name, bytes or text."""
+    """Use the bytes unchanged: a record is `bytes`; to send it, it must be the column of this name, bytes or text."""
     return Raw(column)
 
 
 class Raw(PayloadCodec[bytes]):
-    """Bytes."""
+    """The codec of unchanged bytes."""
 
     name = "raw"
     shape = Shape("scalar", bytes)
 
     def __init__(self, column: str) -> None:
-        """Take the column to send."""
+        """Use this column for sending."""
         self.column = column
 
     def decode(self, payload: bytes) -> bytes:

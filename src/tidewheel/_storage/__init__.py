@@ -19,7 +19,7 @@ _REMOTE = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 
 def absolute(url: str) -> str:
-    """Return the URL of a place that stays the same when this process changes its folder.
+    """Return a URL that stays valid when this process changes its working directory.
 
     >>> absolute("s3://bucket/state"), absolute("file:///data"), absolute("here").startswith("file:///")
     ('s3://bucket/state', 'file:///data', True)
@@ -34,8 +34,8 @@ def absolute(url: str) -> str:
 def open_store(url: str) -> Store:
     """Return the store at a URL.
 
-    `file:///abs`, `file:rel` or a plain path; `memory:name`; `s3://bucket/prefix` and likewise `gs:` and
-    `az:`. Nothing is created or contacted yet; the first access tells whether the store is there.
+    `file:///abs`, `file:rel` or a plain path; `memory:name`; `s3://bucket/prefix`, also with `gs:` and `az:`. Nothing
+    is created or contacted yet; the first access raises if the store is unreachable.
     """
     place = Url(url)
     scheme, rest = place.scheme or "file", url.removeprefix(f"{place.scheme}:") if place.scheme else url

@@ -1,4 +1,4 @@
-"""What every store promises."""
+"""The interface of all stores."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Store(ABC):
-    """Objects of bytes under relative paths.
+    """A store of objects under relative paths.
 
-    Paths have "/" between their parts; an empty part, "." and ".." are refused. A store pickles as its URL,
-    and may be used from several threads and processes at once.
+    Paths have "/" between their parts; an empty part, "." and ".." are rejected. A store pickles as its URL, and can be
+    used from several threads and processes at once.
     """
 
     url: str
-    """Opens the same store again, in any process that can reach it."""
+    """The URL, which opens the same store in any process that can reach it."""
 
     @abstractmethod
     def read(self, path: str) -> bytes:
-        """Return the whole object; `NotFound` if there is none."""
+        """Return the whole object; raise `NotFound` if there is none."""
 
     @abstractmethod
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Return exactly `length` bytes from `start`; an object that ends earlier is a `StorageError`."""
+        """Return exactly `length` bytes from `start`; raise `StorageError` if the object ends earlier."""
 
     @abstractmethod
     def create(self, path: str, data: bytes) -> bool:
         """Create the object if there is none; durable before it returns.
 
-        True if and only if the object now holds exactly `data`, so a repeated call whose first try had won
-        is True. False means that another's bytes are there.
+        Return True if and only if the object now contains exactly `data`, so a repeated call whose first attempt had
+        succeeded returns True. False means that the object has other bytes.
         """
 
     @abstractmethod
@@ -60,7 +60,7 @@ class Store(ABC):
     def folders(self, prefix: str = "") -> _Names:
         """Return the names of the folders directly below the folder `prefix`, sorted.
 
-        An object store lists them without listing what is in them. A folder of a file system may be empty.
+        An object store lists them without listing their contents. A folder of a file system may be empty.
         """
         cut = len(prefix) + 1 if prefix else 0
         parts = (entry.path[cut:].split("/", 1) for entry in self.list(prefix))
@@ -68,12 +68,12 @@ class Store(ABC):
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Remove the object; an absent one is fine."""
+        """Delete the object, if it exists."""
 
     def move(self, path: str, to: str) -> None:
-        """Give the object another path, replacing what is there; `NotFound` if there is none.
+        """Move the object to another path, replacing any object there; raise `NotFound` if there is none.
 
-        A crash may leave it under both, never under neither; the new one is whole and durable.
+        After a crash it may exist under both paths, but never under neither; the new one is complete and durable.
         """
         self.write(to, self.read(path))
         self.delete(path)
@@ -92,7 +92,7 @@ class Store(ABC):
 
 
 def check_path(path: str) -> str:
-    """Return the path, or refuse it: it must stay below the root and mean the same on every store."""
+    """Return the path; raise if it is not below the root or not portable between stores."""
     for part in path.split("/"):
         if part in ("", ".", "..") or "\0" in part:
             raise StorageError(f"the path {path!r} is refused: it must be relative, without empty parts, '.' or '..'")
@@ -100,7 +100,7 @@ def check_path(path: str) -> str:
 
 
 def check_length(path: str, url: str, start: int, length: int, found: bytes) -> bytes:
-    """Return the bytes found, or say that the object ends too early."""
+    """Return the bytes; raise if the object ends too early."""
     if len(found) != length:
         raise StorageError(
             f"{path} at {url} ends too early: {length} bytes asked for at {start}, {len(found)} found; "

@@ -1,17 +1,17 @@
-"""Numbered create-if-absent records: the commit chain and the chained cells.
+"""Chains of numbered create-if-absent records: for the commit chain and chained cells.
 
-Creating record `s+1` if absent is the one compare-and-exchange on storage. Records are created in ascending
-order and removed in ascending order, never the newest, so what stands is always one unbroken run of numbers
+Creating record `s+1` if absent is the only compare-and-exchange on storage. Records are created and removed in
+ascending order, but the newest is never removed, so the existing records are always one range of numbers without gaps
 that ends at the head.
 
-A writer that slept while its base was removed could create a record below that run. Three rules keep such a
-record from being taken for a real one: its writer looks back after creating it, a reader with a hint looks
-back after finding nothing further, and record 1 is emptied, not removed, so that nobody begins a chain
-anew. Looking back compares bytes, so two different records must never have the same: put a token of the
-writer's own into each.
+A writer that was suspended while its base was removed could create a record below that range. Three rules keep such a
+record from being mistaken for a real one: its writer checks its base after creating it, a reader with a hint checks the
+hint after finding nothing newer, and record 1 is emptied, not removed, so that nobody starts a chain again. These
+checks compare bytes, so all records must differ: put a token of the writer into each.
 
-A chain that is over can be removed as a whole. Record 1 goes first and the others follow, oldest first: so a writer that
-slept meanwhile finds its number taken, or looks back, finds neither its base nor record 1, and knows that the chain is gone.
+A finished chain can be removed as a whole. Record 1 goes first and the others follow, oldest first: so a writer that
+was suspended finds its number taken, or checks its base, finds neither it nor record 1, and knows that the chain was
+removed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ChainRecord(msgspec.Struct, frozen=True):
 
 
 class TrimmedError(FencedError):
-    """The chain has moved on so far that this writer's base is gone; its record is not part of the chain."""
+    """The chain has advanced so far that this writer's base was removed; its record is not part of the chain."""
 
 
 class Chain:
@@ -56,7 +56,7 @@ class Chain:
         return self._store.url
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the records that stand, ascending."""
+        """Return the numbers of the existing records, in ascending order."""
         standing = self._listed()
         for at in range(len(standing) - 1, 0, -1):
             if standing[at - 1] != standing[at] - 1:
@@ -64,10 +64,10 @@ class Chain:
         return standing
 
     def head(self, hint: int | None = None) -> ChainRecord | None:
-        """Return the newest record, or None if the chain was never begun.
+        """Return the newest record, or None if the chain was never started.
 
-        `hint` is the number of a record that was once the head (0: the chain was empty). Then the records
-        after it are tried one by one, which costs a listing less.
+        `hint` is the number of a former head (0: the chain was empty). Then the records after it are tried one by one,
+        which saves a listing.
         """
         if hint is not None and (record := self._probe(hint)) is not None:
             return self._note(record) if record.number else None
@@ -75,22 +75,22 @@ class Chain:
             try:
                 return self._note(ChainRecord(standing[-1], self.read(standing[-1])))
             except NotFound:
-                continue  # It was the newest when listed; now it is trimmed, so there is a newer one.
+                continue  # The record was trimmed after the listing, so there is a newer one.
         return None
 
     def read(self, number: int) -> bytes:
-        """Return the record's bytes; `NotFound` if it was never there or was removed."""
+        """Return the record's bytes; raise `NotFound` if it never existed or was removed."""
         data = self._store.read(_name(number))
         if not data:
             raise NotFound(f"record {number} of the chain at {self.url} was removed by retention")
         return data
 
     def append(self, number: int, data: bytes) -> bool:
-        """Create record `number`; True if and only if it is ours. The caller's base is `number - 1`.
+        """Create record `number`; return True if and only if it is this writer's. The caller's base is `number - 1`.
 
-        False: another writer's record has that number. `TrimmedError`: the base is long gone and nothing
-        was appended. `FencedError`: the base is gone and others have gone on; whether ours was among what
-        they built on is not known.
+        False means that another writer's record has that number. Raises `TrimmedError` if the base was removed long ago
+        and nothing was appended, and `FencedError` if the base was removed and others have continued; whether they
+        continued from this record is unknown.
         """
         if number < 1 or not data:
             raise StorageError(f"a chain's records start at 1 and are not empty; asked for {number}, {len(data)} bytes")
@@ -104,10 +104,10 @@ class Chain:
         return True
 
     def begin(self, number: int, data: bytes, origin: bytes) -> bool:
-        """Make a record above 1 the first of a chain that was never begun; True if and only if it is ours.
+        """Create a record above 1 as the first of a new chain; return True if and only if it is this writer's.
 
-        `origin` says what the chain begins from. The same again finishes what was broken off; another is refused, with
-        False. From the first of its steps on, nobody begins the chain at 1.
+        `origin` describes the start of the chain. A repeated call finishes an interrupted one; a call with another
+        origin returns False. From its first step on, nobody can start the chain at 1.
         """
         if number < 2:
             raise StorageError(f"a chain that begins elsewhere begins above 1, not at {number}")
@@ -129,8 +129,8 @@ class Chain:
         return removed
 
     def remove(self) -> None:
-        """Remove the whole chain, for good; again does no harm. Nobody may append to its newest record any more."""
-        # Record 1 is first in the listing. What a writer creates meanwhile and leaves behind is listed next time.
+        """Remove the whole chain permanently; can be repeated. Nobody may append to its newest record any more."""
+        # Record 1 is first in the listing. Records that a writer creates in the meantime are in the next listing.
         while records := [entry.path for entry in self._store.list() if _NAME.fullmatch(entry.path)]:
             for path in records:
                 self._store.delete(path)
@@ -138,12 +138,12 @@ class Chain:
         self._store.delete(_BEGUN)
 
     def _listed(self) -> list[int]:
-        """List every record, also one that a late writer left below the run."""
+        """List every record, also one that a late writer left below the range."""
         matches = ((_NAME.fullmatch(entry.path), entry.size) for entry in self._store.list())
         return [int(match[1]) for match, size in matches if match and size]
 
     def _probe(self, hint: int) -> ChainRecord | None:
-        """Go up from a hint; Record 0 means an empty chain, None that only a listing can tell."""
+        """Search upwards from a hint; return record 0 for an empty chain, and None if a listing is needed."""
         seen, checksum = self._seen
         newest = ChainRecord(hint, b"")
         try:
@@ -155,7 +155,7 @@ class Chain:
             return newest
         if hint == 0:
             return newest if newest.data and self._stands(1, None) else None
-        # The base is read last: if it stands, nothing above it can have been removed, so nothing was missed.
+        # Read the base last: if it exists, nothing above it can have been removed, so nothing was missed.
         try:
             base = self._store.read(_name(hint))
         except NotFound:
@@ -172,7 +172,7 @@ class Chain:
         return bool(data) and (checksum is None or xxh64_intdigest(data) == checksum)
 
     def _settle(self, number: int, checksum: int) -> None:
-        """Decide what became of a record whose base is gone: return if it stands, raise if not."""
+        """Check a record whose base was removed: return if it is part of the chain, raise if not."""
         standing = self._listed()
         if standing == [number]:
             if self._is_removed():
@@ -180,16 +180,17 @@ class Chain:
                 raise TrimmedError(
                     f"record {number} cannot be appended to the chain at {self.url}: it is over, and removed"
                 )
-            return  # The newest stands alone: its base was trimmed in the ordinary way, or the chain begins here.
+            return  # The newest record is the only one: its base was trimmed normally, or the chain starts here.
         if standing[-1] == number:
-            # It must not stay: it would be the head. This happens when the chain was put back from a backup under its writer.
+            # Delete it, or it would be the head. This happens if the chain was restored from a backup while its writer
+            # was active.
             self._store.delete(_name(number))
             raise FencedError(
                 f"record {number} cannot be appended to the chain at {self.url}, which stands at {standing[-2]}; read the head "
                 "before appending"
             )
-        # Looked at after the listing: had ours been built on and were now being trimmed, it would go before
-        # its successor.
+        # Check after the listing: if a successor of our record existed and both were being trimmed, ours would be
+        # removed first.
         if number + 1 in standing or not self._stands(number, checksum):
             raise FencedError(
                 f"record {number} of the chain at {self.url} was created, but its base is already removed "

@@ -1,10 +1,10 @@
 """A store in a local folder (or a shared one with POSIX semantics), crash-safe.
 
-Bytes go to a temporary file first, reach the disk, get their name, and then the folder reaches the disk:
-after a power cut an object is whole or absent, and one that was acknowledged is there.
+Bytes are written to a temporary file and synced to disk, the file gets its name, and then the folder is synced: after a
+power failure an object is complete or absent, and an acknowledged object exists.
 
-Files and folders are for this user alone (0600, 0700). Below a folder that its owner made writable for its group, they are for
-that group too (0660, 0770): so several users share a store only if somebody decided so.
+Only this user can access files and folders (0600, 0700). Below a folder that its owner made writable for its group,
+that group can too (0660, 0770): so several users share a store only by a deliberate decision.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Names = list[str]
 
 _TEMPORARY = ".tidewheel-tmp-"
 _counter = itertools.count()
-# Naming an unnamed file goes through /proc.
+# An unnamed file gets its name through /proc.
 _UNNAMED: int | None = getattr(os, "O_TMPFILE", None) if os.path.isdir("/proc/self/fd") else None
 _REFUSES_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR}
 
@@ -44,7 +44,7 @@ _ADVICE = {
 
 
 class FileStore(Store):
-    """Objects as files below a folder, which is made by the first write."""
+    """Objects as files below a folder, which the first write creates."""
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
@@ -71,7 +71,7 @@ class FileStore(Store):
         with self._explained("read", path):
             descriptor = os.open(self._full(path), os.O_RDONLY)
             try:
-                # Python allocates what it is asked for: a length past the end may be any number.
+                # Python allocates the requested size, and a length past the end may be any number.
                 length_there = max(0, min(length, os.fstat(descriptor).st_size - start))
                 data = os.pread(descriptor, length_there, start)
                 while 0 < len(data) < length_there and (
@@ -95,7 +95,7 @@ class FileStore(Store):
                         continue
                 else:
                     same = True
-                # Also for an object that was there: whoever made it may not have come this far yet.
+                # Also for an existing object: its writer may not have synced the folder yet.
                 os.fsync(at)
                 return same
 
@@ -164,7 +164,7 @@ class FileStore(Store):
 
 
 def open_file(path: str, flags: int) -> int:
-    """Open a file of a folder store by its descriptor; create it, with the mode that the store's other files have."""
+    """Open or create a file of a folder store, with the mode of the store's other files; return its descriptor."""
     folder, name = os.path.split(path)
     with _opened_folder(folder) as at:
         try:
@@ -176,14 +176,14 @@ def open_file(path: str, flags: int) -> int:
 
 
 def make_folder(folder: str) -> None:
-    """Create a folder, and those above it that are missing, with the mode that a store's folders have."""
+    """Create a folder, and its missing parents, with the mode of a store's folders."""
     with _opened_folder(folder):
         pass
 
 
 @contextlib.contextmanager
 def _opened_folder(folder: str) -> Iterator[int]:
-    """Open the folder, making it (durably, with its parents) if it is not there."""
+    """Open the folder; create it durably, with its parents, if it does not exist."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -205,21 +205,20 @@ def _make_folder(folder: str) -> None:
 
 
 def _is_shared(folder: int) -> bool:
-    """Tell whether the group of an open folder, but not everybody, may write to it."""
+    """Return whether the group of an open folder, but not everybody, can write to it."""
     return os.fstat(folder).st_mode & (stat.S_IWGRP | stat.S_IWOTH) == stat.S_IWGRP
 
 
 def _share(file: int, folder: int) -> None:
-    """Let the group of a shared folder use a new file in it."""
+    """Give the group of a shared folder access to a new file in it."""
     if _is_shared(folder):
         os.fchmod(file, 0o660)
 
 
 def _link_new(at: int, name: str, data: bytes) -> None:
-    """Give bytes a name in an open folder, or raise FileExistsError.
+    """Create a file with these bytes in an open folder; raise FileExistsError if it exists.
 
-    A file without a name saves a third of the time, and a crash leaves nothing behind; not every file
-    system has them.
+    An unnamed file saves a third of the time, and a crash leaves nothing behind; not every file system supports it.
     """
     descriptor = None
     if _UNNAMED is not None:
@@ -235,7 +234,7 @@ def _link_new(at: int, name: str, data: bytes) -> None:
     try:
         _share(descriptor, at)
         _write_through(descriptor, data)
-        # Both folder descriptors are given so that Python calls linkat, which alone can follow this link.
+        # Pass both folder descriptors so that Python calls linkat, the only call that can follow this link.
         os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=at, dst_dir_fd=at)
     finally:
         os.close(descriptor)
@@ -243,7 +242,7 @@ def _link_new(at: int, name: str, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _named_temporary(at: int, data: bytes) -> Iterator[str]:
-    """Write bytes to a temporary file of an open folder and give its name; afterwards it is gone."""
+    """Write bytes to a temporary file of an open folder and yield its name; delete it afterwards."""
     temporary = f"{_TEMPORARY}{os.getpid()}-{next(_counter)}-{secrets.token_hex(4)}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=at)
     try:
@@ -262,5 +261,5 @@ def _write_through(descriptor: int, data: Any) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-    # The size counts as data here; the rest of the inode follows with the folder.
+    # The size counts as data here; the rest of the inode is synced with the folder.
     os.fdatasync(descriptor) if hasattr(os, "fdatasync") else os.fsync(descriptor)

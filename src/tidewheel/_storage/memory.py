@@ -1,4 +1,4 @@
-"""A store in this process's memory, shared by all who open the same name. For tests and dry runs."""
+"""A store in this process's memory, shared by all users of the same name. For tests and dry runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _named: dict[str, _Blobs] = {}
 
 
 class MemoryStore(Store):
-    """The store `memory:name` or, rooted deeper, `memory:name/prefix`."""
+    """The store `memory:name` or, with a deeper root, `memory:name/prefix`."""
 
     def __init__(self, name: str) -> None:
         name, _, prefix = name.strip("/").partition("/")

@@ -1,9 +1,9 @@
-"""A store in S3, Google Cloud Storage or Azure, or in what speaks their protocols.
+"""A store in S3, Google Cloud Storage or Azure, or in a service with one of their protocols.
 
-Credentials come from the environment, as each vendor's own tools take them (`AWS_ACCESS_KEY_ID`, ...),
-never from the URL, which is shown in messages. Other settings may stand in the URL, so that every process
-that gets it reaches the same place: `s3://bucket/prefix?endpoint=http://127.0.0.1:8333&region=us-east-1`.
-`retry_s` says how many seconds a failing request is tried again (default 30).
+Credentials come from the environment, with the variables of each vendor's own tools (`AWS_ACCESS_KEY_ID`, ...), never
+from the URL, which is shown in messages. Other settings can be in the URL, so that every process that gets it reaches
+the same place: `s3://bucket/prefix?endpoint=http://127.0.0.1:8333&region=us-east-1`. `retry_s` is how many seconds a
+failing request is retried (default 30).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ENVIRONMENT = "set them in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_AC
 
 
 class RemoteStore(Store):
-    """Objects below a prefix of a bucket. The bucket must be there."""
+    """Objects below a prefix of a bucket. The bucket must exist."""
 
     def __init__(self, url: str, prefix: str = "") -> None:
         self._root = url
@@ -53,7 +53,7 @@ class RemoteStore(Store):
             try:
                 data = bytes(obstore.get_range(self._client, self._full(path), start=start, length=length))
             except exceptions.GenericError:
-                # A range past the end is an error of its own on each server: the size tells it from others.
+                # Each server reports a range past the end differently: check the size to recognise it.
                 if start + length <= obstore.head(self._client, self._full(path))["size"]:
                     raise
                 data = b""
@@ -65,7 +65,7 @@ class RemoteStore(Store):
             with self._explained("create", path), contextlib.suppress(exceptions.AlreadyExistsError):
                 obstore.put(self._client, full, data, mode="create", use_multipart=False)
                 return True
-            # What is there may be our own: a put that won, whose answer was lost, and which was sent again.
+            # The existing object may be our own: a put that succeeded, whose answer was lost, and which was sent again.
             with contextlib.suppress(NotFound):
                 return self.read(path) == data
 
@@ -122,7 +122,7 @@ class RemoteStore(Store):
             raise self._failure(verb, path, advice, AccessDenied) from error
         except exceptions.BaseError as error:
             text = str(error)
-            # A listing's refusal comes without a class of its own.
+            # A refused listing has no error class of its own.
             if re.search(r"status code: (401|403)", text):
                 raise self._failure(
                     verb, path, f"the credentials were refused; {_ENVIRONMENT}", AccessDenied
@@ -144,10 +144,10 @@ def _advice(text: str) -> str:
 
 
 def settings(url: str) -> tuple[str, dict[str, Any], float]:
-    """Return what a URL says: the place without settings, the settings, and for how many seconds to try again."""
+    """Return the parts of a URL: the place without settings, the settings, and the retry time in seconds."""
     parts, place = urlsplit(url), Url(url)
     options: dict[str, Any] = dict(parse_qsl(parts.query))
-    # A bucket has neither, but Azure's URLs name a container before the "@".
+    # A bucket has neither, but Azure's URLs have a container name before the "@".
     if ":" in parts.netloc or ("@" in parts.netloc and not parts.scheme.startswith("ab")):
         raise ConfigError(f"the URL {place} has a user or password, which would show in logs; {_ENVIRONMENT}")
     for name, value in options.items():
@@ -166,7 +166,7 @@ def settings(url: str) -> tuple[str, dict[str, Any], float]:
 
 @functools.lru_cache(maxsize=64)
 def _client(url: str) -> Any:
-    """Return the client of a URL: one for all stores of this process, which so share their connections."""
+    """Return the client of a URL: one for all stores of this process, which share their connections."""
     place, options, retry_s = settings(url)
     client_options = {name: options.pop(name) for name in _OF_THE_CLIENT if name in options}
     try:

@@ -1,1 +1,1 @@
-"""Time in a program: timestamps, frontiers, windows and joins, as pure functions and as logics without any I/O."""
+"""Time in a program: timestamps, frontiers, windows and joins, as pure functions and as logics without I/O."""

@@ -1,4 +1,4 @@
-"""Durations and instants: what a user may write, and the integer nanoseconds that everything else works with."""
+"""Durations and instants: the forms that users write, and the integer nanoseconds used internally."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tidewheel.errors import GraphError, OperatorError
 
 Duration = datetime.timedelta | str
-"""A `timedelta`, or text such as "90 s" or "1.5 hours". A bare number would leave open what it counts."""
+"""A `timedelta`, or text such as "90 s" or "1.5 hours". A bare number would have no unit."""
 
 _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 _UNITS = {
@@ -37,7 +37,7 @@ MAX_TIME = _MAX
 
 
 def nanoseconds(duration: Duration, what: str, least: int = 0) -> int:
-    """Return a duration in ns, or say what is wrong with it.
+    """Return a duration in ns; raise if it is invalid.
 
     >>> nanoseconds(datetime.timedelta(seconds=2), "the bound"), nanoseconds("1.5 min", "the bound")
     (2000000000, 90000000000)
@@ -60,7 +60,7 @@ def nanoseconds(duration: Duration, what: str, least: int = 0) -> int:
 
 
 def seconds(duration: Duration, what: str, least: int = 0) -> float:
-    """Return a duration in seconds, or say what is wrong with it; `least` is in ns.
+    """Return a duration in seconds; raise if it is invalid. `least` is in ns.
 
     >>> seconds("250 ms", "the wait")
     0.25
@@ -69,7 +69,7 @@ def seconds(duration: Duration, what: str, least: int = 0) -> float:
 
 
 def seconds_or_none(duration: Duration | None, what: str) -> float | None:
-    """Return a duration in seconds, and None for none: how long a wait may take, or that it may take for ever."""
+    """Return a duration in seconds; None stays None, for a wait without a limit."""
     return None if duration is None else seconds(duration, what)
 
 
@@ -83,9 +83,9 @@ def _of_text(text: str, what: str) -> int:
 
 
 def moment(time: int) -> datetime.datetime:
-    """Return a timestamp in ns as a `datetime` in UTC, cut to whole microseconds.
+    """Return a timestamp in ns as a `datetime` in UTC, truncated to microseconds.
 
-    It takes what fits in 64 bits: the years 1678 to 2262.
+    It accepts 64-bit timestamps: the years 1678 to 2262.
 
     >>> moment(1_500_000_000_000_000_000).isoformat()
     '2017-07-14T02:40:00+00:00'
@@ -94,7 +94,7 @@ def moment(time: int) -> datetime.datetime:
 
 
 Unit = Literal["s", "ms", "us", "ns"]
-"""What integers that are times count, since 1970 UTC."""
+"""The unit of integer times, counted since 1970 UTC."""
 UNITS: dict[Unit, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _NAMES: dict[Unit, str] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _FROM, _UNTIL = (
@@ -103,7 +103,7 @@ _FROM, _UNTIL = (
 
 
 def is_plausible(time: int, unit: Unit = "ns") -> bool:
-    """Tell whether an integer, taken in a unit, is a time at which records of today's systems may have happened.
+    """Return whether an integer in this unit is a plausible time for records of today's systems.
 
     >>> is_plausible(1_767_225_600_000), is_plausible(1_767_225_600_000, "ms")
     (False, True)
@@ -112,7 +112,7 @@ def is_plausible(time: int, unit: Unit = "ns") -> bool:
 
 
 def without_unit(time: int, column: str | None = None) -> OperatorError:
-    """Return the error for an integer whose unit nobody named, and which is not plausible in nanoseconds."""
+    """Return the error for an integer time without a unit that is not plausible in nanoseconds."""
     where = "" if column is None else f" in column {column!r}"
     guess = next((unit for unit in UNITS if is_plausible(time, unit)), None)
     looks = "" if guess is None else f"these look like {_NAMES[guess]}: "
@@ -124,14 +124,14 @@ def without_unit(time: int, column: str | None = None) -> OperatorError:
 
 
 def in_ns(time: Any) -> Any:
-    """Return a datetime in ns, and anything else as it is."""
+    """Return a datetime in ns, and anything else unchanged."""
     return instant(time) if isinstance(time, datetime.datetime) else time
 
 
 def instant(time: int | datetime.datetime) -> int:
     """Return a timestamp in ns since 1970 UTC; a `datetime` without a time zone is taken as UTC.
 
-    The last number of 64 bits is no timestamp: as an epoch it means that all time is over.
+    The largest 64-bit number is not a timestamp: as an epoch it means the end of time.
     """
     if isinstance(time, datetime.datetime):
         aware = time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)

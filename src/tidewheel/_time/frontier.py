@@ -1,4 +1,4 @@
-"""How far time has come: pure functions from what the tasks saw to the epoch of the whole job.
+"""The progress of time: pure functions from what the tasks saw to the epoch of the whole job.
 
 An *input* is an operator that generates epochs, or one partition of it; a partition is called `operator/partition`. The job has
 one clock: the merged epoch is the minimum over the inputs that are not idle, and it never goes back.
@@ -14,66 +14,66 @@ import msgspec
 from tidewheel._time.duration import MAX_TIME
 
 FORGOTTEN_AFTER = 24 * 3600 * 10**9
-"""For how many ns a partition is idle before it is forgotten: there may be a new one every day, and none ever ends."""
+"""How many ns a partition must be idle before it is forgotten: there may be a new one every day, and none ever ends."""
 
 
 class Frontier(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """How far one input's time has come, and how long it has been silent."""
+    """The progress of one input's time, and how long it has been silent."""
 
     time: int | None
-    """None: it gave no timestamp yet."""
+    """None if it has had no timestamp yet."""
     silent: int | None = None
-    """How many ns it was asked for data and had none, since it gave any; None: it gave data in the newest batch."""
+    """How many ns it was polled without data since its last data; None if it had data in the newest batch."""
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
-    """How long the sources were asked for the data of a batch, in ns.
+    """How long the sources were polled for the data of a batch, in ns.
 
-    A run that begins has asked for no time at all: while no run was there, nobody asked.
+    For a run that starts this is zero, because nobody polled before.
     """
 
     waited: int = 0
     """While the run had nothing else to do."""
     worked: int = 0
-    """While the run worked on the batch before. Sources are asked before and after it, not meanwhile."""
+    """While the run worked on the previous batch. Sources are polled before and after it, not during it."""
 
 
 Frontiers = Mapping[str, Frontier]
 Seen = Mapping[str, int | None]
-"""What one task saw of each input that gave it data: the latest epoch, or None if there was none among it."""
+"""What one task saw of each input with data: the latest epoch, or None if there was none."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """An operator that generates epochs, and how long it may be silent before it counts as idle; None: for ever."""
+    """An operator that generates epochs, and how long it can be silent before it is idle; None: forever."""
 
     name: str
     idle_after: int | None
     advance_after: int | None = None
-    """How long it may be silent before its time goes on as the clock does; None: it stands still until there is data."""
+    """How long it can be silent before its time advances with the machine's clock; None: it waits for data."""
     whole: bool = False
-    """Whether it has no partitions. Those of an earlier program are forgotten: they would hold the clock back for ever."""
+    """Whether it has no partitions. Partitions of an earlier program are forgotten: they would hold back the clock forever."""
 
     def time(self, frontier: Frontier) -> int | None:
-        """Return how far its time has come."""
+        """Return the progress of its time."""
         if self.advance_after is None or frontier.time is None:
             return frontier.time
         return min(frontier.time + max(0, (frontier.silent or 0) - self.advance_after), MAX_TIME)
 
     def is_gone(self, frontier: Frontier) -> bool:
-        """Tell whether it has been idle for so long that a partition is forgotten."""
+        """Return whether a partition has been idle for so long that it is forgotten."""
         silent, idle_after = frontier.silent, self.idle_after
         return idle_after is not None and silent is not None and silent > idle_after + FORGOTTEN_AFTER
 
     def is_idle(self, frontier: Frontier) -> bool:
-        """Tell whether it has been silent for so long that it holds nothing back."""
+        """Return whether it has been silent for so long that it no longer holds back the clock."""
         return self.idle_after is not None and frontier.silent is not None and frontier.silent > self.idle_after
 
     def silent(self, frontier: Frontier, asked: Asked) -> Frontier:
-        """Return its frontier after a batch to which it gave nothing.
+        """Return its frontier after a batch without data from it.
 
-        The time that a run worked on the batch before counts if the input had nothing for that one either: then it was
-        asked at both ends. Alone it makes no input idle, however long the batch took.
+        The time that a run worked on the previous batch counts if the input had no data for that batch either: then it
+        was polled before and after. By itself this time makes no input idle, however long the batch took.
         """
         if frontier.silent is None:
             return Frontier(frontier.time, asked.waited)
@@ -84,12 +84,12 @@ class Input:
 def advanced(
     frontiers: Frontiers, inputs: Iterable[Input], seen: Iterable[Seen], asked: Asked | None
 ) -> dict[str, Frontier]:
-    """Return the inputs' frontiers after a batch that the tasks saw these parts of.
+    """Return the inputs' frontiers after a batch, given what each task saw.
 
-    An input that is met first has not been silent, though it has no epoch yet. Where nobody asked for data (None), no input was
-    silent. Once an operator has partitions, only they count. A frontier never goes back; inputs that the program no longer has
-    are forgotten, and so are partitions that have been idle for a day. Those that are the furthest of their operator stay:
-    where all are idle, they tell how far it has come.
+    A new input has not been silent, though it has no epoch yet. If nobody polled for data (None), no input was silent.
+    Once an operator has partitions, only these count. A frontier never goes back; inputs that the program no longer has
+    are forgotten, and so are partitions that have been idle for a day. The most advanced partition of each operator
+    stays: if all are idle, it shows the operator's progress.
     """
     known = {each.name: each for each in inputs}
     before = {
@@ -133,10 +133,10 @@ def _remembered(frontiers: dict[str, Frontier], known: Mapping[str, Input]) -> d
 
 
 def merged(frontiers: Frontiers, inputs: Iterable[Input], last: int | None) -> int | None:
-    """Return the epoch of the job: the least of the inputs that are not idle, never below the last.
+    """Return the epoch of the job: the minimum of the inputs that are not idle, never below the last epoch.
 
-    There is none until each of them has one. When all are idle, nobody holds anybody back, and the latest counts. An input that
-    has ended has the epoch after all time, so it holds nothing back either.
+    There is none until each of these inputs has one. If all inputs are idle, the latest counts. An input that has ended
+    has the maximum epoch, so it does not hold back the clock.
     """
     known = {each.name: each for each in inputs}
     active: list[int | None] = []
@@ -145,7 +145,7 @@ def merged(frontiers: Frontiers, inputs: Iterable[Input], last: int | None) -> i
         each = known[operator_of(name)]
         (idle if each.is_idle(frontier) else active).append(each.time(frontier))
     if not active:
-        # Also where there are no inputs at all.
+        # Also if there are no inputs at all.
         return _later(last, max((time for time in idle if time is not None), default=None))
     if any(time is None for time in active):
         return last
@@ -153,7 +153,7 @@ def merged(frontiers: Frontiers, inputs: Iterable[Input], last: int | None) -> i
 
 
 def operator_of(name: str) -> str:
-    """Return the operator that an input belongs to."""
+    """Return the operator of an input."""
     return name.partition("/")[0]
 
 

@@ -1,4 +1,4 @@
-"""Intervals of time that overlap, found for many keys at once. Pure, and over arrays."""
+"""Find overlapping time intervals for many keys at once, as a pure function over arrays."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tidewheel._time.panes import Flags, Ints
 
 
 def overlapping(keys: npt.NDArray[Any], starts: Ints, ends: Ints) -> tuple[Ints, Flags]:
-    """Return the order of intervals by key and start, and which of them, in that order, no earlier one of its key reaches.
+    """Return the order of intervals by key and start, and which of them, in that order, no earlier interval of the key reaches.
 
-    An interval has its start and not its end, so two that touch do not overlap. Keys are numbers from 0.
+    An interval includes its start but not its end, so adjacent intervals do not overlap. Keys are numbers from 0.
 
     >>> order, new = overlapping(np.array([1, 0, 1, 1]), np.array([5, 9, 1, 3]), np.array([8, 12, 4, 5]))
     >>> order.tolist(), new.tolist()
@@ -21,7 +21,7 @@ def overlapping(keys: npt.NDArray[Any], starts: Ints, ends: Ints) -> tuple[Ints,
     """
     order = np.lexsort((starts, keys))
     keys, starts, ends = keys[order].astype(np.int64), starts[order], ends[order]
-    # The largest end so far of each key: by their ranks, so that a number for key and end together fits in 64 bits.
+    # The largest end so far of each key: as ranks, so that key and end together fit in 64 bits.
     distinct, ranks = np.unique(ends, return_inverse=True)
     reached = np.maximum.accumulate(keys * len(distinct) + ranks)
     new = np.ones(len(order), bool)

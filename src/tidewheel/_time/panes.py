@@ -1,6 +1,7 @@
-"""Panes: the stretches that windows of one length are made of. All timestamps of a pane are in the same windows.
+"""Panes: the segments that windows of one length consist of. All timestamps of a pane are in the same windows.
 
-Pure, and over arrays: a pane is known by its start, and whoever keeps numbers for panes can tell what each window holds.
+Pure functions over arrays: a pane is identified by its start, and per-pane numbers determine the content of each
+window.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 FAR = 4_000_000_000_000_000_000
-"""How far from 1970 a timestamp may be, in ns: differences and window ends must fit in 64 bits."""
+"""The maximum distance of a timestamp from 1970 in ns, so that differences and window ends fit in 64 bits."""
 _LONG = 1_000_000_000_000_000_000
 
 
 def far_times(times: Ints) -> Flags:
-    """Tell which timestamps are too far from 1970 to be reckoned with."""
+    """Return which timestamps are too far from 1970."""
     return (times <= -FAR) | (times >= FAR)
 
 
 def no_longer_than(nanoseconds: int, what: str) -> None:
-    """Refuse durations that, added to a timestamp, may leave 64 bits."""
+    """Raise for durations that, added to a timestamp, may exceed 64 bits."""
     if nanoseconds > _LONG:
         raise GraphError(f"{what} are {_LONG} ns together at the most")
 
 
 @dataclass(frozen=True)
 class Panes:
-    """The panes of windows that take messages up to `lateness` after their end."""
+    """The panes of windows that accept messages up to `lateness` after their end."""
 
     windows: Fixed
     lateness: int
@@ -47,26 +48,26 @@ class Panes:
 
     @property
     def length(self) -> int:
-        """How long a pane is: the common divisor of length and step."""
+        """The length of a pane: the greatest common divisor of length and step."""
         return gcd(self.windows.length, self.windows.every)
 
     def of(self, times: Ints) -> Ints:
-        """Return the start of each timestamp's pane; none of them may be far."""
+        """Return the start of each timestamp's pane; no timestamp may be too far from 1970."""
         return times - (times - self.windows.offset) % self.length
 
     def over(self, panes: Ints, epoch: int | None) -> Flags:
-        """Tell which panes are in no window that is still to come or takes late messages at an epoch."""
+        """Return which panes are only in windows that are closed and accept no late messages at an epoch."""
         gaps = panes - self._last(panes) >= self.windows.length
         return gaps if epoch is None else gaps | (self.dropped(panes) <= epoch)
 
     def dropped(self, panes: Ints) -> Ints:
-        """Return when nothing can be in any window of a pane any more."""
+        """Return the time at which the last window of a pane closes for late messages."""
         return self._last(panes) + (self.windows.length - 1 + self.lateness)
 
     def due(self, panes: Ints, after: Ints | int | None, until: int) -> tuple[Ints, Ints]:
-        """Return the windows that end after one epoch, which may differ by pane, and by another.
+        """Return the windows that end after one epoch, which can differ by pane, and not after another.
 
-        They are given by the positions of their panes, and their starts.
+        They are given as the positions of their panes, and their starts.
         """
         windows, last = self.windows, self._last(panes)
         oldest = self._oldest(panes, last, after)
@@ -78,11 +79,11 @@ class Panes:
         return positions, last[positions] - steps * windows.every
 
     def is_open(self, panes: Ints, after: int | None) -> Flags:
-        """Tell which panes are in a window that ends after an epoch."""
+        """Return which panes are in a window that ends after an epoch."""
         return self._oldest(panes, self._last(panes), after) >= 0
 
     def next(self, panes: Ints, after: int | None) -> Ints:
-        """Return the first moment above `after` at which a window of each pane ends, or the pane is dropped."""
+        """Return the first time above `after` at which a window of each pane ends, or the pane is dropped."""
         last = self._last(panes)
         oldest = self._oldest(panes, last, after)
         ends = last - oldest * self.windows.every + (self.windows.length - 1)
@@ -93,7 +94,7 @@ class Panes:
         return panes - (panes - self.windows.offset) % self.windows.every
 
     def _oldest(self, panes: Ints, last: Ints, after: Ints | int | None) -> Ints:
-        """Return how many steps before its last the first window of each pane begins that ends after an epoch; -1: none does."""
+        """Return how many steps before its last window each pane's first window after an epoch starts; -1 if none."""
         first = (self.windows.length - 1 - (panes - last)) // self.windows.every
         if after is None or not len(panes):
             return first
@@ -102,7 +103,7 @@ class Panes:
         return oldest
 
     def _clipped(self, panes: Ints, epoch: Ints | int) -> Ints:
-        """Return the epoch, or one that tells these panes the same and is not far from them."""
+        """Return the epoch, limited to the neighbourhood of these panes with the same effect."""
         reach = self.windows.length + self.windows.every
         clipped: Ints = np.clip(epoch, panes - reach, panes + reach)
         return clipped

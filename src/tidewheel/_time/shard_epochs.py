@@ -1,7 +1,7 @@
-"""The epoch that each shard of a job got last. Pure.
+"""The last epoch that each shard of a job received.
 
-Usually that is the job's delivered epoch. A shard that came from a holder whose clock was behind got less: what waits in it for
-an epoch up to the delivered one is still owed. The next batch gives it the delivered epoch before anything else.
+Usually that is the job's delivered epoch. A shard from a holder whose clock was behind has received less: work that
+waits in it for an epoch up to the delivered one is still due. The next batch first gives it the delivered epoch.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 Behind = Mapping[int, int | None]
-"""The shards that are behind the delivered epoch, each with the epoch that it got last, None for none."""
+"""The shards that are behind the delivered epoch, each with the last epoch that it received, None for none."""
 
 
 def latest(epochs: Iterable[int | None]) -> int | None:
-    """Return the latest of several epochs; None where there is none.
+    """Return the latest of several epochs; None if there is none.
 
     >>> latest([3, None, 7])
     7
@@ -22,7 +22,7 @@ def latest(epochs: Iterable[int | None]) -> int | None:
 
 
 def earliest(epochs: Iterable[int | None]) -> int | None:
-    """Return the earliest of several epochs. None, which says that there was none yet, is before all others.
+    """Return the earliest of several epochs. None, for no epoch yet, is before all others.
 
     >>> earliest([3, 7]), earliest([3, None])
     (3, None)
@@ -32,7 +32,7 @@ def earliest(epochs: Iterable[int | None]) -> int | None:
 
 
 def shards_behind(epochs: Mapping[int, int | None], delivered: int | None) -> dict[int, int | None]:
-    """Return the shards that got less than the delivered epoch.
+    """Return the shards that received less than the delivered epoch.
 
     >>> shards_behind({0: 5, 1: None, 2: 9}, 9)
     {0: 5, 1: None}
@@ -43,5 +43,5 @@ def shards_behind(epochs: Mapping[int, int | None], delivered: int | None) -> di
 
 
 def epoch_of(shard: int, delivered: int | None, behind: Behind) -> int | None:
-    """Return the epoch that a shard got last."""
+    """Return the last epoch that a shard received."""
     return behind.get(shard, delivered)

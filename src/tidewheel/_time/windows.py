@@ -1,4 +1,4 @@
-"""Windows: which stretches of time a timestamp belongs to. Pure."""
+"""Windows: the time spans that a timestamp belongs to."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tidewheel._time.duration import Duration, nanoseconds
 
 @dataclass(frozen=True)
 class Fixed:
-    """Windows of one length that begin every `every` ns: tumbling where the two are equal, else sliding."""
+    """Windows of one length that begin every `every` ns: tumbling if the two are equal, otherwise sliding."""
 
     length: int
     every: int
     offset: int
 
     def __str__(self) -> str:
-        """Return them as layouts of stored state name them.
+        """Return their name in layouts of stored state.
 
         >>> str(tumbling("10 ns"))
         'windows of 10 ns every 10 ns from 0'
@@ -24,7 +24,7 @@ class Fixed:
         return f"windows of {self.length} ns every {self.every} ns from {self.offset}"
 
     def of(self, time: int) -> list[tuple[int, int]]:
-        """Return start and end of each window that holds a timestamp, the earliest first; the end is not part of it."""
+        """Return start and end of each window with a timestamp, the earliest first; the end is exclusive."""
         last = time - (time - self.offset) % self.every
         first = last - (self.length - 1 - (time - last)) // self.every * self.every
         return [(start, start + self.length) for start in range(first, last + 1, self.every)]
@@ -32,7 +32,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Session:
-    """Windows that end when nothing has come for `gap` ns."""
+    """Windows that end after `gap` ns without a message."""
 
     gap: int
 
@@ -41,9 +41,9 @@ Windows = Fixed | Session
 
 
 def tumbling(length: Duration, *, offset: Duration = "0 s") -> Fixed:
-    """Return windows that follow one another without a break: each timestamp is in one of them.
+    """Return consecutive windows without gaps: each timestamp is in exactly one.
 
-    They begin at multiples of the length since 1970 UTC, `offset` later.
+    They begin at multiples of the length since 1970 UTC, plus `offset`.
 
     >>> tumbling("10 ns").of(25)
     [(20, 30)]
@@ -53,7 +53,7 @@ def tumbling(length: Duration, *, offset: Duration = "0 s") -> Fixed:
 
 
 def sliding(length: Duration, every: Duration, *, offset: Duration = "0 s") -> Fixed:
-    """Return windows that overlap: one of this length begins every `every`. One that is longer than the length leaves gaps.
+    """Return overlapping windows: one of this length begins every `every`. If `every` exceeds the length, there are gaps.
 
     >>> sliding("10 ns", "5 ns").of(12)
     [(5, 15), (10, 20)]
@@ -63,5 +63,5 @@ def sliding(length: Duration, every: Duration, *, offset: Duration = "0 s") -> F
 
 
 def session(gap: Duration) -> Session:
-    """Return windows that grow while messages come less than `gap` apart, and end `gap` after the last of them."""
+    """Return windows that grow while messages are less than `gap` apart, and end `gap` after the last message."""
     return Session(nanoseconds(gap, "the gap of a session", 1))

@@ -1,1 +1,1 @@
-"""The web page: all jobs at a state URL, alive or not, as their commits and their history show them."""
+"""The web page: all jobs at a state URL, running or not, from their commits and their history."""

@@ -57,7 +57,7 @@ def _sequence(text: str | None) -> int | None:
 
 
 def _is_number(text: str) -> bool:
-    # Other digits than these, such as a superscript two, are digits to Python but no numbers.
+    # Python also counts other characters as digits, such as a superscript two.
     return text.isascii() and text.isdigit() and len(text) < 20
 
 
@@ -82,20 +82,20 @@ VIEWS: dict[str, View] = {
     "fleet": lambda site, asked: fleet.fleet(site, asked["job"]),
     "errors": lambda site, asked: errors.errors(site, asked["job"]),
 }
-"""What can be asked for, by its name below `/api/`. The arguments are those of the query."""
+"""The views by name below `/api/`. The arguments are those of the query."""
 
 
 class PageApp:
     """Answers the requests to one page."""
 
     def __init__(self, site: Site, guard: Guard) -> None:
-        """Take what the page shows, and what is allowed."""
+        """Use the jobs to show, and the access rules."""
         self._site, self._guard, self._changes = site, guard, Changes(site)
         self._static = dict(_static_files(_STATIC, "/static"))
         self._closed = threading.Event()
 
     def __call__(self, request: Request) -> Answer:
-        """Return what is answered to a request that the guard has let in."""
+        """Return the answer to a request that the guard has accepted."""
         path = request.path
         if not path.startswith(API):
             found = self._static.get("/static/index.html" if path == "/" else path)
@@ -132,7 +132,7 @@ class PageApp:
 
 
 def _static_files(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
-    """Yield what the page is made of, by path: nothing else can be asked for."""
+    """Yield the files of the page by path: nothing else can be requested."""
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _static_files(entry, f"{path}/{entry.name}")
@@ -164,9 +164,9 @@ def _json(value: Any) -> Answer:
 
 
 def _news(site: Site, job: str | None, closed: threading.Event) -> Iterator[bytes]:
-    """Yield events until the page is closed: what has changed, as often as it changes.
+    """Yield events until the page is closed, one for each change.
 
-    `jobs` has the list of jobs; for one job, `job` has its summary, and `commits` the commits that are new.
+    `jobs` has the list of jobs; for one job, `job` has its summary, and `commits` the new commits.
     """
     last: dict[str, str] = {}
     after: float | None = None
@@ -188,7 +188,7 @@ def _news(site: Site, job: str | None, closed: threading.Event) -> Iterator[byte
             news.append(("trouble", {"error": str(error)}))
         for kind, value in news:
             text = shown(value)
-            # The time of day alone is no news.
+            # A change of only the time of day is not reported.
             compared = shown({**value, "now": 0}) if isinstance(value, dict) else text
             if kind == "commits" or last.get(kind) != compared:
                 last[kind] = compared

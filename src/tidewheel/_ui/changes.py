@@ -1,6 +1,6 @@
-"""Changes to a job that are made from the page: each is asked twice, and each is logged.
+"""Changes to a job from the page: each must be confirmed, and each is logged.
 
-The first question says what is going to happen and gives a code; only the code, once and soon, makes it happen.
+The first request describes the change and returns a code; only this code, used once and soon, makes the change.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _MOST = 1000
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A change that somebody wants."""
+    """A requested change."""
 
     job: str
     what: Literal["savepoint", "restore", "rescale", "stop", "set_cell"]
     name: str = ""
-    """Of the savepoint, or the cell."""
+    """The name of the savepoint or the cell."""
     at: int | str | None = None
     parallelism: int | None = None
     value: Any = None
@@ -45,15 +45,15 @@ class Changes:
     """The changes of one page."""
 
     def __init__(self, site: Site, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the jobs."""
+        """Use these jobs."""
         self._site, self._clock = site, clock
         self._lock = threading.Lock()
         self._asked: dict[str, tuple[float, Wanted]] = {}
 
     def ask(self, wanted: Wanted) -> dict[str, str]:
-        """Say what a change would do, and give the code that makes it happen. What cannot be done is refused here."""
+        """Describe a change, and return the code that confirms it. Raise if the change is impossible."""
         if wanted.what == "savepoint" and wanted.at is None:
-            # The job may run: the checkpoint that gets the name is the one that is shown here.
+            # The job may be running: the checkpoint that gets the name must be the one shown here.
             wanted = msgspec.structs.replace(wanted, at=find(self._site.job(wanted.job).checkpoints()).sequence)
         says = self._says(wanted)
         code = secrets.token_urlsafe(12)
@@ -66,7 +66,7 @@ class Changes:
         return {"code": code, "says": says}
 
     def confirm(self, code: str) -> dict[str, str]:
-        """Make a change that was asked for; say what was done."""
+        """Make a requested change, and describe it."""
         with self._lock:
             until, wanted = self._asked.pop(code, (float("-inf"), None))
         if wanted is None or until < self._clock():
@@ -78,7 +78,7 @@ class Changes:
     def _says(self, wanted: Wanted) -> str:
         job = self._site.job(wanted.job)
         if wanted.what == "stop":
-            # Also of a job that has no commit yet.
+            # Also for a job without a commit.
             return f"The run of {wanted.job} finishes its batch, commits, publishes, and ends. Nothing is lost."
         head = job.head()
         match wanted.what:
@@ -131,6 +131,6 @@ class Changes:
         return stored_cells(self._site.store, wanted.job, self._site.job(wanted.job).place.cells)
 
     def _check_cell(self, wanted: Wanted) -> None:
-        """Refuse a cell that the job does not declare, and a value that is not of its type."""
+        """Raise if the job does not declare the cell, or the value does not match its type."""
         cell = self._cells(wanted).declared(wanted.name)
         CheckedCodec(cell.checked_as).encode(wanted.value, f"the cell {wanted.name!r}", cell.type)

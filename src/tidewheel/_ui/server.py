@@ -1,4 +1,4 @@
-"""Serving the page: for `tidewheel ui`, until it is stopped, and beside a run."""
+"""Serve the page: for `tidewheel ui` until it is stopped, or during a run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ DEFAULT_PORT = 7080
 
 
 class PageServer(HttpEndpoint):
-    """Serves a page until the block ends, or `wait` returns; `port` says where.
+    """Serves a page until the block ends, or `wait` returns, on `port`.
 
-    Port 0 takes a free one; None the usual one, or a free one if that is taken.
+    Port 0 picks a free port; None the default port, or a free one if that is taken.
     """
 
     def __init__(self, site: Site, guard: Guard, host: str = "127.0.0.1", port: int | None = None) -> None:
-        """Listen; a `ConfigError` if that cannot be done."""
+        """Start to listen; raise `ConfigError` if that fails."""
         self._site, self._guard = site, guard
         self._app = PageApp(site, guard)
         try:
@@ -30,11 +30,11 @@ class PageServer(HttpEndpoint):
 
     @property
     def url(self) -> str:
-        """The address of the page, with the token that the page asks with."""
+        """The address of the page, including the token."""
         return f"{http_url(self.host, self.port)}/#token={self._guard.token}"
 
     def close(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self._app.close()
         super().close()
         self._site.close()

@@ -1,4 +1,4 @@
-"""Site: the jobs at a state URL, as the page looks at them: again and again, from several threads, without disturbing a run."""
+"""Site: the jobs at a state URL for the page, which reads them repeatedly from several threads without disturbing runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidewheel.errors import NotFound, TidewheelError
 T = TypeVar("T")
 
 Life = Literal["running", "starting", "perhaps", "stopped"]
-"""`perhaps`: another machine holds the job, and was not yet seen to be at work."""
+"""`perhaps`: another machine holds the job, but has not shown activity yet."""
 
 _JOBS_SECONDS = 2.0
 _LIFE_SECONDS = 1.0
@@ -38,7 +38,7 @@ _HISTORY_SECONDS = 0.5
 
 
 class _Remembered(Generic[T]):
-    """A value that is asked for at most so often, whoever wants it. An error is remembered as well."""
+    """A cached value with a minimum refresh interval, for all callers. Errors are cached too."""
 
     def __init__(self, make: Callable[[], T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._make, self._seconds, self._clock = make, seconds, clock
@@ -62,14 +62,14 @@ class _Remembered(Generic[T]):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """Whether a job runs, and who runs it."""
+    """Whether a job runs, and its holder."""
 
     life: Life
     lease: LeaseState
 
     @property
     def holder(self) -> Holder | None:
-        """Who runs it."""
+        """The current holder."""
         return self.lease.worker
 
 
@@ -77,7 +77,7 @@ class JobSite:
     """One job."""
 
     def __init__(self, store: Store, name: str, cells: str | None) -> None:
-        """Take the store at the state URL; `cells` is where jobs have their cells if not beside their state."""
+        """Use the store at the state URL; `cells` is the URL of the jobs' cells if not next to their state."""
         self.name, self.store = name, store
         self._cells = cells
         self._lock = threading.RLock()
@@ -89,22 +89,22 @@ class JobSite:
 
     @property
     def place(self) -> JobPlace:
-        """Where the job and its cells are."""
+        """The location of the job and its cells."""
         return place_of_job(self.store, self.name, self._cells)
 
     def head(self) -> Manifest:
-        """Return the newest commit; of a fleet, that of its origin. `NotFound` if there is none, or none any more."""
+        """Return the newest commit; for a fleet, of its origin. Raise `NotFound` if there is none."""
         return self._head.get()
 
     def head_if_any(self) -> Manifest | None:
-        """Return the newest commit; None if there is none yet, or none any more."""
+        """Return the newest commit; None if there is none."""
         try:
             return self.head()
         except NotFound:
             return None
 
     def whole(self) -> Manifest:
-        """Return the newest state: the head, or of a fleet what all its runs hold together."""
+        """Return the newest state: the head or, for a fleet, the combined state of its runs."""
         return newest(self.store, self.head())
 
     @property
@@ -113,7 +113,7 @@ class JobSite:
         return is_divided(self.head())
 
     def checkpoints(self) -> StreamCheckpoints:
-        """Return the job's checkpoints, for one thread alone: they remember the newest they saw."""
+        """Return the job's checkpoints, for use by one thread only: they cache the newest one."""
         return StreamCheckpoints(self.store, self.name)
 
     def standing(self) -> Standing:
@@ -128,7 +128,7 @@ class JobSite:
             return self._connection
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -159,7 +159,7 @@ class Site:
     """All jobs at a state URL."""
 
     def __init__(self, state: str, *, cells: str | None = None, inbox: str | None = None) -> None:
-        """Take the state URL. `cells` and `inbox` are those of the fleets there, if they are not beside the state."""
+        """Use the state URL. `cells` and `inbox` are those of the fleets there, if not next to the state."""
         self.store = open_store(state)
         self.cells, self.inbox = cells, inbox
         self.history = History(self.store, listed_for=_HISTORY_SECONDS)
@@ -169,11 +169,11 @@ class Site:
         self._names = _Remembered(self._found, _JOBS_SECONDS)
 
     def names(self) -> list[str]:
-        """Return the names of the jobs, those too of which only the history is left."""
+        """Return the names of the jobs, including those of which only the history is left."""
         return self._names.get()
 
     def job(self, name: str) -> JobSite:
-        """Return a job; `NotFound` if there is none of that name."""
+        """Return a job; raise `NotFound` if there is none of that name."""
         with self._lock:
             known = self._jobs.get(name)
         if known is not None:
@@ -183,7 +183,7 @@ class Site:
         return self._site(name)
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         with self._lock:
             for job in self._jobs.values():
                 job.close()
@@ -198,8 +198,10 @@ class Site:
         return sorted(jobs | {*self.history.jobs()})
 
     def _is_tried(self, name: str) -> bool:
-        """Whether somebody starts a job that has no commit, or has tried to and failed."""
+        """Return whether a job without a commit is being started, or failed to start."""
         try:
             return self._site(name).standing().lease.holder is not None
         except TidewheelError:
-            return False  # Where its cells are is not known here, or they do not answer: the folder alone is no job.
+            return (
+                False  # The location of its cells is unknown here, or they do not answer: a folder alone is not a job.
+            )

@@ -1,6 +1,6 @@
-"""Values as Python sees them and as Arrow carries them.
+"""Values as Python objects and as Arrow columns.
 
-The names are brought in when they are first used: whoever reads one state from a shell needs rows, and not Arrow.
+Names are imported on first use: reading one state from a shell needs rows, but not Arrow.
 """
 
 from importlib import import_module
@@ -17,7 +17,7 @@ _HOMES = {"Batch": "batch", "Row": "row", "row_class": "row"}
 
 
 if not TYPE_CHECKING:
-    # A type checker would take any name for one that is here.
+    # Hidden from type checkers, which would otherwise accept any name.
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

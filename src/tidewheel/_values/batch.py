@@ -20,10 +20,10 @@ Positions = list[int] | npt.NDArray[np.int64]
 
 
 class Batch:
-    """Messages in order: value, and where the stream is keyed or timed, key and timestamp of each.
+    """Messages in order: values and, if the stream is keyed or timed, the key and timestamp of each.
 
-    Columns and Python values are two forms of the same messages. A missing form is made when it is asked for,
-    so an operator that works on columns never pays for Python objects.
+    Columns and Python values are two forms of the same messages. A missing form is created on first use, so an operator
+    that works on columns never creates Python objects.
     """
 
     __slots__ = (
@@ -52,21 +52,21 @@ class Batch:
         times: list[int] | None = None,
         form: Shape | None = None,
     ) -> None:
-        """Take at least one of columns and values; keys as a list or as an Arrow column, which may be dictionary-encoded.
+        """Use columns, values or both; keys as a list or as an Arrow column, which may be dictionary-encoded.
 
-        `form` says that the columns are an exact copy of Python values, and what gives these back.
+        `form` says that the columns are an exact copy of Python values, and converts them back.
         """
         self.shape = shape
         self.form = form
         self._given = columns
         self._order: pa.Array | None = None
-        """Where it is set, the messages are those of the given columns at these positions."""
+        """If set, the messages are those of the given columns at these positions."""
         self._made: pa.RecordBatch | None = None
         self._values = values
         self._lists: list[list[Any]] | None = None
-        """What the values were made of, column by column."""
+        """The values as Python lists, column by column."""
         self._origin: Origin | None = None
-        """What these messages were before they had these values."""
+        """The columns and values that these messages had before."""
         self._keys = keys
         encoded = key_column is not None and pa.types.is_dictionary(key_column.type)
         self._key_codes: pa.DictionaryArray | None = key_column if encoded else None
@@ -94,9 +94,9 @@ class Batch:
         return self._values
 
     def values_read(self, read: FieldsRead | None) -> list[Any]:
-        """Return the values for a function that reads these fields and nothing else, or, with None, may do anything.
+        """Return the values for a function that reads only these fields; None means that it may do anything.
 
-        Columns that the function does not read are not made Python values.
+        Columns that the function does not read are not converted to Python values.
         """
         if self._values is None and self._given is not None and read is not None:
             values = (self.form or self.shape).values_read(self._given, read, self._order)
@@ -105,9 +105,9 @@ class Batch:
         return self.values
 
     def can_add(self, read: FieldsRead) -> bool:
-        """Tell whether a function that adds fields to dicts, and reads these, can be given what it reads alone.
+        """Return whether a function that adds fields to dicts, and reads these, can be called with only the fields it reads.
 
-        Not where it could change a value that goes on: a list, say, is read and passed on.
+        Not if it could modify a value that is passed on, such as a list.
         """
         columns = self._given
         if self._values is not None or columns is None or not _gives_dicts(self.form or self.shape):
@@ -117,7 +117,7 @@ class Batch:
         )
 
     def with_added(self, shape: Shape, fields: Mapping[str, list[Any]]) -> Batch:
-        """Return the same messages, which are dicts, with fields that are new or in the place of others."""
+        """Return the same messages, which are dicts, with added or replaced fields."""
         columns = typing.cast(pa.RecordBatch, self._columns)
         arrays = dict(zip(columns.schema.names, columns.columns, strict=True))
         for name, values in fields.items():
@@ -154,23 +154,23 @@ class Batch:
     def has_columns(self) -> bool:
         """Whether the messages came as columns.
 
-        Columns that were made of values do not count: they may not give the same values back, or not have declared types.
+        Columns that were made from values do not count: they may give other values back, or lack declared types.
         """
         return self._given is not None and self.form is None
 
     @property
     def carried(self) -> pa.RecordBatch | None:
-        """The columns that give the very same values back, be it by the stream's shape or by `form`; None if there are none."""
+        """Columns that convert back to exactly the same values, by the stream's shape or by `form`; None if there are none."""
         return self._columns
 
     @property
     def is_columns_only(self) -> bool:
-        """Whether the messages, and their keys if they have any, are columns so far, and have no timestamps."""
+        """Whether the messages, and their keys if they have any, are only columns so far, and have no timestamps."""
         has_other_parts = self._values is not None or self._keys is not None or self.times is not None
         return self._given is not None and not has_other_parts
 
     def exact(self) -> Batch:
-        """Return the same messages as columns that give the very same values back, or as they are where there are none."""
+        """Return the same messages as columns that convert back exactly, or unchanged if there are none."""
         if self._given is not None or not self._values:
             return self
         found = exact_columns(self._values, self._origin)
@@ -182,7 +182,7 @@ class Batch:
         )
 
     def with_key_codes(self) -> Batch:
-        """Return the same messages with text or bytes as keys dictionary-encoded, if keys come again often enough."""
+        """Return the same messages with text or bytes keys dictionary-encoded, if keys repeat often enough."""
         keys = self.key_data
         if keys is None or not (pa.types.is_string(keys.type) or pa.types.is_binary(keys.type)) or not repeats(keys):
             return self
@@ -195,14 +195,14 @@ class Batch:
 
     @property
     def key_column(self) -> pa.Array | None:
-        """The keys as a column of plain values, where they are a column."""
+        """The keys as a column of plain values, if they are a column."""
         if self._key_column is None and self._key_codes is not None:
             self._key_column = self._key_codes.dictionary_decode()
         return self._key_column
 
     @property
     def key_data(self) -> pa.Array | None:
-        """The keys as a column, dictionary-encoded if they came so: each distinct one is there once."""
+        """The keys as a column, dictionary-encoded if they came so, with each distinct key once."""
         return self._key_column if self._key_codes is None else self._key_codes
 
     @property
@@ -214,11 +214,11 @@ class Batch:
 
     @property
     def keys_made(self) -> list[Any] | None:
-        """The keys as Python objects where they are there already, else None: `key_column` has them."""
+        """The keys as Python objects if they already exist; otherwise None, and `key_column` has them."""
         return self._keys
 
     def key_array(self) -> pa.Array | None:
-        """Return the keys as a column, or None where they are not all of one plain type."""
+        """Return the keys as a column, or None if they are not all of one plain type."""
         if self.key_data is None and self._keys is not None:
             self._key_column = plain_array(self._keys)
         return self.key_column
@@ -228,7 +228,7 @@ class Batch:
         """Return the messages of several batches of one stream as one batch."""
         if len(batches) == 1:
             return batches[0]
-        # Columns that nobody declared may change their type from batch to batch; values always fit together.
+        # Undeclared columns may change their type between batches; values can always be joined.
         columnar = _alike(
             [None if batch._columns is None else (batch._columns.schema, batch.form) for batch in batches]
         )
@@ -258,7 +258,7 @@ class Batch:
         return Batch(shape, columns=columns, keys=self._keys, key_column=self.key_data, times=self.times)
 
     def keyed_by(self, *, keys: list[Any] | None = None, column: pa.Array | None = None) -> Batch:
-        """Return the same messages under other keys."""
+        """Return the same messages with other keys."""
         return self._same_values(keys, column, self.times)
 
     def with_times(self, times: list[int]) -> Batch:
@@ -279,14 +279,14 @@ class Batch:
         return batch
 
     def reordered(self, order: pa.Array) -> Batch:
-        """Return messages that are columns only in another order; a column is put in order when it is read."""
+        """Return column-only messages in another order; each column is reordered when it is read."""
         key_column = None if self.key_data is None else self.key_data.take(order)
         batch = Batch(self.shape, columns=self._columns, form=self.form, key_column=key_column)
         batch._order = order
         return batch
 
     def take(self, positions: Positions) -> Batch:
-        """Return the messages at these positions, in their order."""
+        """Return the messages at these positions, in that order."""
         columns = self._columns
         indices = None if columns is None and self.key_data is None else pa.array(positions, pa.int64())
         return Batch(

@@ -1,4 +1,4 @@
-"""Columns of Arrow: their kinds, and the Python values in them."""
+"""Arrow columns: their types, and their Python values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import types as kinds
 
 _ENDS = pa.struct([("min", pa.int64()), ("max", pa.int64())])
-# A day less at both ends, for the zones.
+# One day less at both ends, because of time zones.
 _FIRST_S, _LAST_S = -62_135_510_400, 253_402_214_400
 
 
@@ -23,24 +23,24 @@ def records(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def values(column: pa.Array) -> list[Any]:
-    """Return a column's Python values, maps as dicts, exactly as `to_pylist` gives them."""
+    """Return a column's Python values, maps as dicts, exactly as `to_pylist` does."""
     kind = column.type
     if kinds.is_timestamp(kind) and kind.unit != "ns":
         return _filled(column, _times)
     if kinds.is_date32(kind):
         return _filled(column, _dates)
     if kinds.is_dictionary(kind):
-        # Each distinct value is made once.
+        # Convert each distinct value once.
         distinct = values(column.dictionary)
         return _filled(column.indices, lambda indices: list(map(distinct.__getitem__, indices.to_numpy().tolist())))
     if kinds.is_struct(kind) and kind.num_fields and _has_times(kind):
         return _structs(column)
-    # Asking for dicts takes twenty times as long, also where there are none.
+    # Requesting dicts takes twenty times as long, even if there are none.
     return column.to_pylist(maps_as_pydicts="strict") if _has_maps(kind) else column.to_pylist()  # type: ignore[no-any-return]
 
 
 def check_readable(columns: pa.RecordBatch) -> None:
-    """Raise an error if Python does not have some of the values: times outside of the years 1 to 9999."""
+    """Raise if Python cannot represent some of the values: times outside the years 1 to 9999."""
     for column in columns.columns:
         kind = column.type
         if kinds.is_timestamp(kind) or kinds.is_date(kind):
@@ -59,20 +59,20 @@ def _has_times(kind: pa.DataType) -> bool:
 
 
 def _filled(column: pa.Array, convert: Callable[[pa.Array], list[Any]]) -> list[Any]:
-    """Return what `convert` makes of a column without its nulls, and None where they are."""
+    """Apply `convert` to a column without its nulls, and return None in their places."""
     try:
         if column.null_count == 0:
             return convert(column)
         present = convert(column.drop_null())
     except (OverflowError, ValueError, TypeError):
-        # A time that Python does not have: `to_pylist` says it in its own words.
+        # Python cannot represent the time: `to_pylist` raises an error that says so.
         return column.to_pylist()  # type: ignore[no-any-return]
     rest = iter(present)
     return [next(rest) if there else None for there in column.is_valid().to_pylist()]
 
 
 def _structs(column: pa.StructArray) -> list[Any]:
-    """Return records with times in them, field by field: `to_pylist` asks the zone for each time."""
+    """Return records with times, field by field: `to_pylist` looks up the zone for each time."""
     names = [column.type.field(at).name for at in range(column.type.num_fields)]
     if len({*names}) < len(names):
         return column.to_pylist()  # type: ignore[no-any-return]
@@ -84,8 +84,8 @@ def _structs(column: pa.StructArray) -> list[Any]:
 
 
 def _times(column: pa.Array) -> list[Any]:
-    """Return times as datetimes: all at once, where `to_pylist` asks the zone for each (7 us a time with one)."""
-    # Arrow notices numbers that are too large in microseconds, numpy does not.
+    """Return times as datetimes, all at once: `to_pylist` looks up the zone for each (7 us per time)."""
+    # Arrow detects numbers that are too large in microseconds, numpy does not.
     since = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_numpy().view("m8[us]").tolist()
     if column.type.tz is None:
         return list(map(datetime(1970, 1, 1).__add__, since))
@@ -102,21 +102,21 @@ def _dates(column: pa.Array) -> list[Any]:
 
 _SAMPLE = 2_000
 _MANY = 10_000
-"""How many values make it worth while to look for those that come again."""
+"""The minimum number of values for which searching for repeated ones is worthwhile."""
 
 
 def repeats(column: pa.Array) -> bool:
-    """Tell, by a sample, whether values come again so often that a dictionary of them is smaller and quicker to make."""
+    """Return, by a sample, whether values repeat so often that a dictionary is smaller and faster."""
     if len(column) < _MANY:
         return False
     sample = column.take(pa.array(range(0, len(column), len(column) // _SAMPLE)))
-    # Of 2,000 values out of 50,000 distinct ones about 40 come again. With more, finding the distinct ones takes longer than it
-    # saves: they are spread over more memory than the processor's cache has.
+    # Of 2,000 values out of 50,000 distinct ones about 40 repeat. With more distinct values, finding them takes longer
+    # than it saves, because they exceed the processor's cache.
     return len(sample) - len(sample.unique()) > len(sample) // 50
 
 
 def with_used_values(codes: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Return a dictionary-encoded column whose dictionary has no value that the column lacks."""
+    """Return a dictionary-encoded column without unused values in its dictionary."""
     indices, dictionary = codes.indices.to_numpy(), codes.dictionary
     used = np.zeros(len(dictionary), bool)
     used[indices] = True
@@ -127,7 +127,7 @@ def with_used_values(codes: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Tell whether values of a type are bytes, however Arrow lays them out."""
+    """Return whether values of a type are bytes, in any Arrow layout."""
     return bool(
         kinds.is_binary(kind)
         or kinds.is_large_binary(kind)

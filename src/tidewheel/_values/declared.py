@@ -1,4 +1,4 @@
-"""Columns as a declared type wants them: the fields it has, in its order, of its types."""
+"""Convert columns to a declared type: its fields, in its order, with its types."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _FITS: dict[pa.DataType, tuple[Callable[[pa.DataType], bool], ...]] = {
     pa.date32(): (pa.types.is_date,),
     pa.timestamp("us", tz="UTC"): (pa.types.is_timestamp,),
 }
-"""What may be read as a plain declared type without a change of meaning."""
+"""The types that can be read as a plain declared type without a change of meaning."""
 
 
 def as_declared(columns: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
-    """Return the declared fields of the columns, or raise an `OperatorError` that says which is lacking or of another type.
+    """Return the declared fields of the columns; raise an `OperatorError` that names a missing field or wrong type.
 
-    Nested columns, and types that have no column type, are checked when each record is converted. Of a plain value only the
-    name of its column is checked.
+    Nested columns, and types without a column type, are checked when each record is converted. For a plain value only
+    the column's name is checked.
     """
     names = columns.schema.names
     missing = [name for name in shape.columns() or () if name not in names]

@@ -1,4 +1,4 @@
-"""Values as columns that give the very same values back: how values cross a shuffle without a pickle of each."""
+"""Values as columns that convert back exactly, so that values cross a shuffle without being pickled."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PLAIN = {int, str, float, bytes, bool}
 
 
 def plain_array(values: list[Any]) -> pa.Array | None:
-    """Return values that are all of one plain type as a column, or None where they are not, or no column holds them."""
+    """Return values of one plain type as a column; None if the types differ or no column can hold them."""
     kinds = set(map(type, values))
     return _array(values) if len(kinds) == 1 and kinds <= _PLAIN else None
 
 
 def optional_array(values: list[Any]) -> pa.Array | None:
-    """As `plain_array`, but there may be None among the values, or nothing else."""
+    """Return a column like `plain_array`, but allow None among the values, or only None."""
     kinds = set(map(type, values)) - {type(None)}
     return _array(values) if len(kinds) <= 1 and kinds <= _PLAIN else None
 
@@ -32,7 +32,7 @@ def _array(values: list[Any]) -> pa.Array | None:
     try:
         return pa.array(values)
     except (ValueError, OverflowError):
-        # An integer that no column holds, or text that is not valid Unicode.
+        # An integer that is too large for a column, or text that is not valid Unicode.
         return None
 
 
@@ -43,9 +43,9 @@ class Origin(NamedTuple):
     lists: Sequence[list[Any]]
 
     def unchanged(self, name: str, values: list[Any]) -> pa.Array | None:
-        """Return the column of a name if these are the very values that were made of it, else None.
+        """Return the column of a name if these are exactly the values that were made from it, otherwise None.
 
-        A list or dict may have been changed since; other values cannot.
+        A list or dict may have been modified; other values cannot be.
         """
         at = self.columns.schema.get_field_index(name)
         if at < 0 or pa.types.is_nested(self.columns.column(at).type) or not all(map(is_, values, self.lists[at])):
@@ -54,10 +54,10 @@ class Origin(NamedTuple):
 
 
 def exact_columns(values: list[Any], origin: Origin | None = None) -> tuple[Shape, pa.RecordBatch] | None:
-    """Return plain values, or dicts, rows or records of plain fields, as columns and the shape that gives them back, else None.
+    """Return plain values, or dicts, rows or records of plain fields, as columns with the shape that restores them, else None.
 
-    They must be of one type, dicts with the same keys in the same order. `origin` is what values of as many messages were made
-    from before: a field that has come through as it was is the same column again, whatever its type.
+    They must have one type, dicts the same keys in the same order. `origin` has what the values of as many messages
+    were made from: an unchanged field reuses its column, whatever its type.
     """
     array = optional_array(values)
     if array is not None:
@@ -81,12 +81,12 @@ def exact_columns(values: list[Any], origin: Origin | None = None) -> tuple[Shap
 
 
 def _fields(kind: Any, values: list[Any]) -> tuple[tuple[str, ...], Iterator[list[Any]]]:
-    """Return the names of the fields and the values of each, or nothing where a value is more than its fields."""
+    """Return the names of the fields and the values of each; nothing if a value has more than its fields."""
     if kind is dict:
         names = tuple(values[0])
         if {*map(type, names)} != {str} or {*map(tuple, values)} != {names}:
             return (), iter(())
-        # All in one list, dict after dict: two thirds of the time of asking each for each name.
+        # Collect all in one list, dict after dict, which takes two thirds of the time of single look-ups.
         fields = [*chain.from_iterable(map(dict.values, values))]
         return names, (fields[at :: len(names)] for at in range(len(names)))
     if issubclass(kind, Row):

@@ -1,4 +1,4 @@
-"""Arrow's compute expressions over columns: what they give, whether they fit a schema, which columns they read."""
+"""Arrow's compute expressions over columns: evaluation, result types, and the columns that they read."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from pyarrow import acero
 
 
 class Expression(Protocol):
-    """What `pyarrow.compute.field` and `pyarrow.compute.scalar` return, and what is computed with them.
+    """An expression of `pyarrow.compute.field`, `pyarrow.compute.scalar` and their combinations.
 
-    A protocol, so that a type checker that knows nothing of pyarrow still tells an expression from a function.
+    A protocol, so that a type checker without pyarrow can distinguish an expression from a function.
     """
 
     def is_valid(self) -> Any:
-        """Return an expression: whether there is a value."""
+        """Return an expression that is true if there is a value."""
 
     def is_nan(self) -> Any:
-        """Return an expression: whether the value is not a number."""
+        """Return an expression that is true if the value is not a number."""
 
 
 def is_expression(given: object) -> bool:
-    """Tell whether this is an expression of Arrow."""
+    """Return whether this is an Arrow expression."""
     return isinstance(given, pc.Expression)
 
 
 def evaluated(columns: pa.RecordBatch, expressions: Sequence[Any]) -> list[pa.Array]:
-    """Return one column for each expression, as long as the columns are."""
+    """Return one column per expression, each as long as the columns."""
     names = [str(number) for number in range(len(expressions))]
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([columns])))
     project = acero.Declaration("project", acero.ProjectNodeOptions(list(expressions), names))
@@ -44,7 +44,7 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def result_types(schema: pa.Schema, expressions: Sequence[Any]) -> list[pa.DataType]:
-    """Return the types of what the expressions give over such columns; a `ValueError` that says why where they do not fit."""
+    """Return the result types of expressions over such columns; raise a `ValueError` with the reason if they do not fit."""
     empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
     try:
         return [array.type for array in evaluated(empty, expressions)]
@@ -57,7 +57,7 @@ def result_types(schema: pa.Schema, expressions: Sequence[Any]) -> list[pa.DataT
 
 
 def columns_used(schema: pa.Schema, expression: Any) -> set[str]:
-    """Return the columns of a schema without which the expression does not fit it: those that it reads."""
+    """Return the columns of a schema that the expression reads."""
     used = set()
     for at, field in enumerate(schema):
         try:

@@ -17,18 +17,19 @@ import msgspec
 from tidewheel._values.row import Row
 
 _DEEPEST = 50
-"""Values inside of more others than that are left out: they may contain themselves."""
+"""The maximum nesting depth; deeper values are omitted, because they may contain themselves."""
 
 
 _LONGEST_NUMBER = 10_000
-"""Whole numbers of more bits are written in hexadecimal digits, as text."""
+"""Integers of more bits are written as hexadecimal text."""
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON, whatever it is.
+    """Return any value as JSON.
 
-    Rows, named tuples, dataclasses, Structs and other objects with attributes are JSON objects. Times are ISO 8601. Bytes are
-    text if they are UTF-8, else base64. Numbers that JSON lacks, decimals and all other values are text.
+    Rows, named tuples, dataclasses, Structs and other objects with attributes become JSON objects. Times are ISO 8601.
+    Bytes are text if they are UTF-8, otherwise base64. Numbers that JSON does not support, decimals and all other
+    values are text.
 
     >>> json_text({"user": b"ada", "cents": 3, "rate": float("nan")})
     '{"user": "ada", "cents": 3, "rate": "nan"}'
@@ -39,12 +40,12 @@ def json_text(value: Any) -> str:
     except Exception as error:
         # A mapping or record whose own methods fail.
         return json.dumps(f"{type(value).__name__} that cannot be shown: {type(error).__name__}")
-    # Half of a surrogate pair can be in a str, and in no file.
+    # A str can contain a lone surrogate, but a file cannot.
     return text if text.isascii() or _is_unicode(text) else json.dumps(plain)
 
 
 def key_text(key: Any) -> str:
-    """Return a key as text: a str as it is, any other key as JSON.
+    """Return a key as text: a str unchanged, any other key as JSON.
 
     >>> key_text("ada"), key_text(("ada", 3))
     ('ada', '["ada", 3]')
@@ -55,11 +56,11 @@ def key_text(key: Any) -> str:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Return what the json module writes as it should be."""
+    """Convert a value to a form that the json module writes correctly."""
     if value is None or value.__class__ in (str, bool):
         return value
     if value.__class__ is int:
-        # JSON has numbers of any length; Python does not write one of more than some thousand digits as text.
+        # JSON allows numbers of any length, but Python does not convert more than some thousand digits to text.
         return value if value.bit_length() < _LONGEST_NUMBER else hex(value)
     if isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
         return float(value) if math.isfinite(value) else str(float(value))
@@ -97,7 +98,7 @@ def _fields(value: Any) -> Mapping[Any, Any] | None:
         return {name: getattr(value, name) for name in value.__struct_fields__}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    # An object that says itself how it looks as text does so; of others the attributes tell more.
+    # Use an object's own text if its class defines one; otherwise the attributes say more.
     silent = all(getattr(type(value), name) is getattr(object, name) for name in ("__str__", "__repr__"))
     return vars(value) if silent and hasattr(value, "__dict__") else None
 

@@ -1,4 +1,4 @@
-"""Refuse values that a column would change without an error: fractions of numbers, times of day, time zones."""
+"""Reject values that a column would change silently: fractions of numbers, times of day, time zones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WHOLE = {int, type(None)}
 
 
 def check_whole(values: Iterable[Any], kind: pa.DataType) -> None:
-    """Refuse a number with a fraction where an integer is declared, however deep: Arrow would cut the fraction off."""
+    """Raise for a number with a fraction where an integer is declared, at any depth: Arrow would truncate it."""
     if pa.types.is_integer(kind):
         values = values if isinstance(values, list) else list(values)
         if not _WHOLE.issuperset(map(type, values)):
@@ -35,10 +35,10 @@ def check_whole(values: Iterable[Any], kind: pa.DataType) -> None:
 
 
 def alike_times(values: Sequence[Any], kinds: Collection[type]) -> Sequence[Any]:
-    """Return a column's dates and times as times of one kind, if they are of several; `kinds` are the types of the values.
+    """Return a column's dates and times as one kind of time, if there are several; `kinds` are the types of the values.
 
-    A date becomes the midnight at which it begins. Where some times have a zone, those without one are in UTC, as in a column
-    that is declared as `datetime`.
+    A date becomes its midnight. If some times have a zone, those without one are taken as UTC, as in a column declared
+    as `datetime`.
     """
     if datetime.datetime not in kinds:
         return values
@@ -56,10 +56,10 @@ def alike_times(values: Sequence[Any], kinds: Collection[type]) -> Sequence[Any]
 
 
 def check_times(values: Iterable[Any], kind: pa.DataType, name: str, *, declared: bool) -> None:
-    """Refuse times that a column of this type would change, however deep.
+    """Raise for times that a column of this type would change, at any depth.
 
-    Arrow cuts off the time of day where a date comes first or is declared. Where no type is declared, Arrow drops the zone of
-    times that follow one without a zone.
+    Arrow truncates the time of day if a date comes first or is declared. If no type is declared, Arrow drops the zone
+    of times that follow one without a zone.
     """
     if pa.types.is_date(kind):
         wrong = next((value for value in values if isinstance(value, datetime.datetime)), None)
@@ -89,7 +89,7 @@ def _map_values(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _has_times(kind: pa.DataType) -> bool:
-    """Tell whether a column of this type has dates or times in it."""
+    """Return whether a column of this type contains dates or times."""
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return True
     return any(_has_times(kind.field(place).type) for place in range(kind.num_fields))

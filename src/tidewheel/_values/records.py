@@ -1,4 +1,4 @@
-"""Records: their types, the names of their fields, and the values of these."""
+"""Records: their types, field names and field values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidewheel._values.row import Row
 
 
 def is_record(declared: Any) -> bool:
-    """Tell whether a type is a dataclass or a `msgspec.Struct`."""
+    """Return whether a type is a dataclass or a `msgspec.Struct`."""
     return isinstance(declared, type) and (issubclass(declared, msgspec.Struct) or dataclasses.is_dataclass(declared))
 
 
@@ -30,7 +30,9 @@ def field_types(record: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def is_transparent(record: Any) -> bool:
-    """Tell whether an instance's fields are exactly what it was made from: the class computes and checks nothing of its own."""
+    """Return whether an instance has exactly the fields that it was created from, because its class computes and checks
+    nothing.
+    """
     own = ("__post_init__", "__getattr__", "__getattribute__", "__new__")
     known = msgspec.Struct if issubclass(record, msgspec.Struct) else object
     if any(getattr(record, name, None) is not getattr(known, name, None) for name in own):
@@ -42,13 +44,13 @@ def is_transparent(record: Any) -> bool:
 
 
 def _has_descriptors(record: type) -> bool:
-    """Tell whether reading a field runs code; slots are descriptors too, but of Python's own."""
+    """Return whether reading a field runs code; slots are descriptors too, but Python's own."""
     members = (vars(base).get(field.name) for base in record.__mro__ for field in dataclasses.fields(record))
     return any(hasattr(type(member), "__get__") and not isinstance(member, MemberDescriptorType) for member in members)
 
 
 def has_fields(kind: type) -> bool:
-    """Tell whether values of a type are records: dicts, rows, named tuples, dataclasses or Structs."""
+    """Return whether values of a type are records: dicts, rows, named tuples, dataclasses or Structs."""
     return issubclass(kind, dict | msgspec.Struct) or hasattr(kind, "_fields") or dataclasses.is_dataclass(kind)
 
 
@@ -64,12 +66,12 @@ def field_names(value: Any) -> Iterable[str]:
 
 
 def field_of(value: Any, name: str) -> Any:
-    """Return a field of a record of a declared type: `AttributeError` if it is of another type, without that field."""
+    """Return a field of a record of a declared type; raise `AttributeError` if it has another type without that field."""
     return value.get(name) if isinstance(value, dict) else getattr(value, name)
 
 
 def optional_field(value: Any, name: str) -> Any:
-    """Return a field of a record, None if the record lacks it."""
+    """Return a field of a record; None if the record lacks it."""
     if isinstance(value, dict):
         return value.get(name)
     if isinstance(value, Row):

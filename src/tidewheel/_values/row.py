@@ -9,9 +9,9 @@ from typing import Any
 
 
 class Row(tuple[Any, ...]):
-    """A record with one attribute per column, which also goes by its name: `row["user"]`; a tuple otherwise.
+    """A record with one attribute per column, also accessible by name as `row["user"]`; otherwise a tuple.
 
-    Declare `value=Row` at a source, or nothing at all: it is the default.
+    This is the default of most sources; or declare `value=Row`.
 
     >>> click = row_class(("user", "amount"))("ada", 3)
     >>> click.user, click["amount"]
@@ -21,14 +21,17 @@ class Row(tuple[Any, ...]):
     __slots__ = ()
     _fields: tuple[str, ...]
     _columns: tuple[str, ...]
-    """The names of its columns, also of those that are no Python identifiers."""
+    """The names of its columns, including those that are not Python identifiers."""
 
     def __getattr__(self, name: str) -> Any:
-        """Say which columns there are. To a type checker every attribute may be one: columns are known when the data are."""
+        """Raise an error that lists the columns.
+
+        Type checkers accept any attribute, because columns are known only at run time.
+        """
         raise AttributeError(f"there is no column {name!r}; there are {', '.join(self._columns)}")
 
     def __getitem__(self, at: Any) -> Any:
-        """Return a column by its name, or as of any tuple by its place."""
+        """Return a column by its name or, like any tuple, by its position."""
         if isinstance(at, str):
             try:
                 at = self._columns.index(at)
@@ -45,20 +48,20 @@ def _restore(names: tuple[str, ...], values: tuple[Any, ...]) -> Row:
 
 
 def rows_of(names: tuple[str, ...], lists: Sequence[list[Any]], count: int) -> list[Row]:
-    """Return `count` rows, from the values of each of their columns."""
+    """Return `count` rows from the values of each column."""
     kind = row_class(names)
     if not names:
         return [kind()] * count
-    # Past the class's own constructor, which is Python code: that takes most of the time.
+    # Bypass the class's own constructor, whose Python code takes most of the time.
     return list(map(partial(tuple.__new__, kind), zip(*lists, strict=True)))
 
 
 @lru_cache(maxsize=256)
 def row_class(names: tuple[str, ...]) -> type[Row]:
-    """Return the class of rows with these columns: the same class for the same names in one process.
+    """Return the class of rows with these columns: always the same class for the same names in one process.
 
-    A column that is not a Python identifier has an attribute such as `_1`, after its position; it keeps its name when the
-    row becomes columns again.
+    A column that is not a Python identifier has an attribute named by its position, such as `_1`; it keeps its name
+    when the row becomes columns again.
     """
     base = namedtuple("Row", names, rename=True)  # type: ignore[misc]
     return type(

@@ -1,4 +1,4 @@
-"""Shape: what the values of a stream look like, and how columns become values and values columns."""
+"""Shape: the form of a stream's values, and the conversion between columns and values."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from tidewheel._values.row import Row, rows_of
 from tidewheel.errors import GraphError, OperatorError
 
 VALUE = "value"
-"""The column of a value that is a plain number, string and so on."""
+"""The column of a plain value, such as a number or a string."""
 
 _DEEPEST = 30
-"""How deep a value in a column may be nested. Arrow's messages end at 64, Parquet's files at about half of that."""
+"""The maximum nesting depth of a value in a column. Arrow's messages allow 64, Parquet files about half of that."""
 _SCALARS = (bool, int, float, str, bytes, datetime.datetime, datetime.date)
 _SIMPLE = {*_SCALARS, type(None)}
 _NUMBERS: dict[type, Any] = {int: np.int64, float: np.float64}
@@ -53,25 +53,25 @@ _ARROW: dict[Any, pa.DataType] = {
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What the values of a stream look like.
+    """The form of a stream's values.
 
-    `row`, `dict` and `record` (a dataclass or `msgspec.Struct`) have columns; a `scalar` is one column; `any` is a Python
-    object that nobody declared.
+    `row`, `dict` and `record` (a dataclass or `msgspec.Struct`) have columns; a `scalar` is one column; `any` is a
+    Python object of an undeclared type.
     """
 
     kind: Literal["row", "dict", "record", "scalar", "any"]
     type: Any = None
     column: str = VALUE
-    """The name of a scalar's one column."""
+    """The name of a scalar's only column."""
     fields: Mapping[str, pa.DataType | None] | None = dataclasses.field(default=None, compare=False, repr=False)
-    """The columns of rows and dicts as the source declares them, where it does; a type of None is one that is not known."""
+    """The declared columns of rows and dicts, if the source declares them; a type of None is unknown."""
 
     def describe(self) -> str:
         """Return a short name for messages and graphs."""
         return getattr(self.type, "__name__", None) or self.kind
 
     def columns(self) -> tuple[str, ...] | None:
-        """Return the columns that the declared type has, or None where only the data can tell."""
+        """Return the columns of the declared type, or None if they depend on the data."""
         if self.kind == "record":
             return tuple(field_types(self.type))
         if self.kind == "scalar":
@@ -79,18 +79,18 @@ class Shape:
         return None if self.fields is None else tuple(self.fields)
 
     def column_type(self, column: str) -> pa.DataType | None:
-        """Return the Arrow type of a column, or None where only the data can tell."""
+        """Return the Arrow type of a column, or None if it depends on the data."""
         if self.fields is not None:
             return self.fields.get(column)
         schema = self.schema()
         return None if schema is None or column not in schema.names else schema.field(column).type
 
     def column_shape(self, column: str) -> Shape:
-        """Return the shape of values that are one column of these."""
+        """Return the shape of the values of one of these columns."""
         return Shape("scalar", column=column, fields={column: self.column_type(column)})
 
     def schema(self) -> pa.Schema | None:
-        """Return the Arrow schema of the declared type, or None where only the data can tell."""
+        """Return the Arrow schema of the declared type, or None if it depends on the data."""
         if self.kind == "record":
             return pa.schema([(name, arrow_type(kind)) for name, kind in field_types(self.type).items()])
         if self.kind == "scalar" and self.type is not None:
@@ -102,7 +102,7 @@ class Shape:
         return self.values_of(columns, [column_values(column) for column in columns.columns])
 
     def values_of(self, columns: pa.RecordBatch, lists: list[list[Any]]) -> list[Any]:
-        """Return one Python value per row of the columns, of which the Python values are given."""
+        """Return one Python value per row of the columns, whose Python values are given by column."""
         if self.kind == "scalar":
             return lists[0]
         names = columns.schema.names
@@ -113,13 +113,13 @@ class Shape:
         return _record_values(self.type, names, lists)
 
     def hides(self, read: FieldsRead) -> bool:
-        """Tell whether a function that reads these fields of a dict or row cannot tell if there are others."""
+        """Return whether a function that reads these fields of a dict or row cannot detect missing other fields."""
         by_item = self.kind in ("dict", "any")
         of_a_kind = self.kind == "row" or by_item
         return of_a_kind and not _is_private(read) and (read.by is None or (read.by == "item") is by_item)
 
     def can_read(self, columns: pa.RecordBatch, read: FieldsRead) -> bool:
-        """Tell whether these fields are there, and a function that reads them cannot tell if there are others."""
+        """Return whether these fields exist, and a function that reads them cannot detect missing other fields."""
         there = columns.schema.names
         if not there or any(there.count(name) != 1 for name in read.names):
             return False
@@ -129,10 +129,10 @@ class Shape:
         return self.hides(read)
 
     def values_read(self, columns: pa.RecordBatch, read: FieldsRead, order: pa.Array | None = None) -> list[Any] | None:
-        """Return for each row what a function that reads these fields cannot tell from the whole value.
+        """Return for each row a substitute with only these fields, which a function that reads them cannot distinguish.
 
-        None where it might be told, or the fields are not all there: then it needs the values themselves. `order` are the
-        positions of the rows; None: all, as they stand.
+        Returns None if the function could distinguish it, or if fields are missing: then the function needs the values
+        themselves. `order` has the positions of the rows; None means all, in order.
         """
         if not self.can_read(columns, read):
             return None
@@ -145,7 +145,7 @@ class Shape:
 
 
 def _is_private(read: FieldsRead) -> bool:
-    """Tell whether a name may be that of something else than a field, such as `_asdict`."""
+    """Return whether a name may be an attribute other than a field, such as `_asdict`."""
     return any(name.startswith("_") for name in read.names)
 
 
@@ -158,7 +158,7 @@ def _dicts(names: list[str], lists: list[list[Any]], rows: int) -> list[Any]:
 
 @lru_cache(maxsize=64)
 def _dict_maker(count: int) -> Callable[..., list[Any]]:
-    """Return a function of lists and their names that makes dicts; written out, it takes half the time of `dict(zip(…))`."""
+    """Return a function that creates dicts from lists and names; generated code takes half the time of `dict(zip(…))`."""
     keys, items = ([f"{letter}{at}" for at in range(count)] for letter in "ni")
     pairs = ", ".join(f"{key}: {item}" for key, item in zip(keys, items, strict=True))
     code = f"lambda lists, {', '.join(keys)}: [{{{pairs}}} for {', '.join(items)}, in zip(*lists, strict=True)]"
@@ -173,7 +173,7 @@ SCALAR = Shape("scalar")
 
 
 def shape_of(declared: Any) -> Shape:
-    """Return the shape of values of a declared type; None means that nothing was declared."""
+    """Return the shape of values of a declared type; None means undeclared."""
     if declared is None or declared is Any or declared is typing.NoReturn:
         return ANY
     if declared is Row:
@@ -212,9 +212,9 @@ def arrow_type(declared: Any) -> pa.DataType:
 
 
 def to_columns(values: list[Any], shape: Shape) -> pa.RecordBatch:
-    """Return the values as columns: by the declared type where there is one, else as the values themselves show.
+    """Convert values to columns: by the declared type if there is one, otherwise by the values themselves.
 
-    A value without fields becomes the one column `value`.
+    A value without fields becomes the single column `value`.
     """
     schema = shape.schema()
     if shape.kind == "record":
@@ -249,7 +249,7 @@ def _array(values: Sequence[Any], kind: pa.DataType | None, name: str) -> pa.Arr
     if kind is None or pa.types.is_nested(kind):
         kinds = set(map(type, values))
         if kind is None and len(kinds) == 1 and (number := _NUMBERS.get(*kinds)) is not None:
-            # Half the time of having Arrow look at each value; an integer that is too large is Arrow's to refuse.
+            # Half the time of letting Arrow inspect each value; Arrow raises for an integer that is too large.
             with contextlib.suppress(OverflowError):
                 return pa.array(np.fromiter(values, number, len(values)))
         if not _SIMPLE.issuperset(kinds):
@@ -266,9 +266,10 @@ def _array(values: Sequence[Any], kind: pa.DataType | None, name: str) -> pa.Arr
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Turn records into dicts and sets into lists, at every depth, which Arrow takes as structs and lists.
+    """Convert records to dicts and sets to lists at every depth, which Arrow stores as structs and lists.
 
-    Refuse what is nested deeper than files and messages hold: Arrow itself would crash on a list that contains itself.
+    Raise for values nested deeper than files and messages allow: Arrow itself would crash on a list that contains
+    itself.
     """
     if value is None or isinstance(value, _SCALARS):
         return value
@@ -282,7 +283,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 
 def unwrap_optional(declared: Any) -> tuple[Any, bool]:
-    """Return T and True for `T | None`, and the type itself and False for any other."""
+    """Return T and True for `T | None`, otherwise the type itself and False."""
     if typing.get_origin(declared) in (typing.Union, types.UnionType):
         inner = [argument for argument in typing.get_args(declared) if argument is not type(None)]
         if len(inner) == 1 and len(typing.get_args(declared)) == 2:
@@ -291,7 +292,7 @@ def unwrap_optional(declared: Any) -> tuple[Any, bool]:
 
 
 def _record_values(record: Any, names: Sequence[str], lists: list[list[Any]]) -> list[Any]:
-    """Build records by position when their columns stand in the order of the fields and are plain; else by conversion."""
+    """Build records by position if their columns are plain and in field order; otherwise by conversion."""
     if names and takes_positions(record) == tuple(names):
         return list(map(record, *lists))
     wanted = [(name, lists[names.index(name)]) for name in field_types(record) if name in names]
@@ -309,7 +310,7 @@ def _converted(fields: dict[str, Any], record: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def takes_positions(record: Any) -> tuple[str, ...]:
-    """Return the fields of a record if it can be made from them by position and all are plain, else none."""
+    """Return the fields of a record if it can be created from them by position and all are plain, otherwise none."""
     kinds = field_types(record)
     if any(unwrap_optional(kind)[0] not in _SCALARS for kind in kinds.values()):
         return ()

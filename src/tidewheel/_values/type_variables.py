@@ -1,6 +1,6 @@
 """The type variables of public classes.
 
-Each has a default, so that a class written without its types, such as `Stream`, means a stream of anything.
+Each has a default, so that a class written without its types, such as `Stream`, is a stream of any values.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing_extensions import TypeVar  # typing's own has defaults from Python 3
 from tidewheel._values.row import Row
 
 Key = TypeVar("Key", default=Any, covariant=True)
-"""The keys of a stream or a message."""
+"""The type of the keys of a stream or a message."""
 Value = TypeVar("Value", default=Any, covariant=True)
-"""The values of a stream, a message, a codec or a window."""
+"""The type of the values of a stream, a message, a codec or a window."""
 Late = TypeVar("Late", default=Any, covariant=True)
-"""The values that came too late for a window."""
+"""The type of the values that are late for a window."""
 Record = TypeVar("Record", default=Row, covariant=True)
-"""What a source gives where the program declares nothing."""
+"""The type of a source's records if the program declares nothing."""
 Written = TypeVar("Written", default=Any, contravariant=True)
-"""The values that a sink takes."""
+"""The type of the values that a sink accepts."""
 Left = TypeVar("Left", default=Any, covariant=True)
 Right = TypeVar("Right", default=Any, covariant=True)
-"""The two sides of a join."""
+"""The types of the two sides of a join."""
 
 State = TypeVar("State", default=Any)
-"""What a logic keeps for each key."""
+"""The type of the state that a logic stores for each key."""
 Handled = TypeVar("Handled", default=Any, contravariant=True)
-"""The values that a logic handles."""
+"""The type of the values that a logic handles."""
 Emitted = TypeVar("Emitted", default=Any, covariant=True)
-"""The values that a logic emits."""
+"""The type of the values that a logic emits."""
 Sent = TypeVar("Sent", default=Any, contravariant=True)
-"""The values that an output takes."""
+"""The type of the values that an output accepts."""
 LogicKey = TypeVar("LogicKey", default=Any)
-"""The keys of a logic's messages and states."""
+"""The type of the keys of a logic's messages and states."""

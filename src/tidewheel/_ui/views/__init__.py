@@ -1,1 +1,1 @@
-"""What each view of the page shows, as plain data: functions of what is stored, for JSON."""
+"""The views of the page as plain data for JSON."""

@@ -1,4 +1,4 @@
-"""The time line of a job's batches, and its charts."""
+"""The timeline of a job's batches, and its charts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POINTS = 600
 
 
 def batches(site: Site, name: str, since: float | None = None, until: float | None = None) -> dict[str, Any]:
-    """Return the charts of a span of time, in seconds since 1970, and its newest commits as bars."""
+    """Return the charts of a time span, in seconds since 1970, and its newest commits as bars."""
     records = site.history.records(name, _nanoseconds(since), _nanoseconds(until))
     return {
         "charts": charts(records, POINTS, site.backlogs),
@@ -26,7 +26,7 @@ def batches(site: Site, name: str, since: float | None = None, until: float | No
 
 
 def bars_after(site: Site, name: str, after: float) -> list[dict[str, Any]]:
-    """Return the commits after a moment as bars, a bounded number of the newest."""
+    """Return the commits after a time as bars, with a limit on their number."""
     records = site.history.records(name, since=int(after * 1e9) + 1)
     return [bar(record) for record in records[-BARS:]]
 

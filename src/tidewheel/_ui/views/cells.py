@@ -1,4 +1,4 @@
-"""A job's cells: value, version, who changed it, and since which commit the job works with that version."""
+"""A job's cells: value, version, author, and the commit from which on the job uses that version."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cells(site: Site, name: str) -> list[dict[str, Any]]:
         if cell in pinned:
             row |= {"seen_version": pinned[cell].version, "seen_value": decoded(pinned[cell].value, "msgpack")}
             first = next((each for each in records if each.cells.get(cell) == pinned[cell].version), None)
-            # The first record known may be later than the first commit with this version.
+            # The first known record may be later than the first commit with this version.
             if first is not None and first is not records[0]:
                 row |= {"seen_since": first.at / 1e9, "seen_sequence": first.sequence}
         try:

@@ -1,4 +1,4 @@
-"""A job's checkpoints: the list, what one holds, what changed between two, and whether all is there."""
+"""A job's checkpoints: the list, the content of one, the differences between two, and the check of all files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAMPLES = 10
 
 
 def checkpoints(site: Site, name: str) -> dict[str, Any]:
-    """Return the newest kept checkpoints, newest first, and the savepoints. A damaged one is listed with what is wrong."""
+    """Return the newest kept checkpoints, newest first, and the savepoints. A damaged one is listed with its error."""
     own = site.job(name).checkpoints()
     numbers = Chain(own.folder, CHAIN).numbers()
     rows: list[dict[str, Any]] = []
@@ -38,7 +38,7 @@ def checkpoints(site: Site, name: str) -> dict[str, Any]:
 
 
 def checkpoint(site: Site, name: str, at: At) -> dict[str, Any]:
-    """Return one checkpoint, whole enough for people."""
+    """Return one checkpoint with the details that people need."""
     found = find(site.job(name).checkpoints(), at)
     return _row(found) | {
         "run": found.run,
@@ -63,7 +63,7 @@ def checkpoint(site: Site, name: str, at: At) -> dict[str, Any]:
 
 
 def changes(site: Site, name: str, before: At, after: At) -> dict[str, Any]:
-    """Return which keys of which operator changed between two checkpoints, with some of them."""
+    """Return the keys of each operator that changed between two checkpoints, with samples."""
     own = site.job(name).checkpoints()
     old, new = find(own, before), find(own, after)
     known = new.operators | old.operators
@@ -91,7 +91,7 @@ def changes(site: Site, name: str, before: At, after: At) -> dict[str, Any]:
 
 
 def verification(site: Site, name: str, at: int | None = None) -> dict[str, Any]:
-    """Check that all that one checkpoint, or all, refer to is there and undamaged. It reads all of it."""
+    """Check that all files of one or all checkpoints exist and are undamaged. This reads all of them."""
     checked = verify_files(site.store, site.job(name).checkpoints(), at)
     return {
         "checkpoints": checked.checkpoints,

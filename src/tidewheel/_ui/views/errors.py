@@ -1,4 +1,4 @@
-"""What went wrong in a job: errors of its runs, with their tracebacks, and where records were put aside."""
+"""The errors of a job's runs, with their tracebacks, and the rejected records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 100
 
 
 def errors(site: Site, name: str) -> dict[str, Any]:
-    """Return the newest errors, newest first; how many records each operator put aside of late, and some of these."""
+    """Return the newest errors, newest first; the recent number of rejected records per operator, and some of them."""
     dead: dict[str, int] = {}
     letters: list[dict[str, Any]] = []
     for record in newest_records(site, name):

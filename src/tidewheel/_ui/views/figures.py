@@ -1,4 +1,4 @@
-"""Figures over several commits: rates, operators, and charts that stay small however long the history is. Pure."""
+"""Figures over several commits: rates, operators, and charts of bounded size."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tidewheel._observe.records import ENOUGH_FOR_SHARES, CommitRecord, Operator
 
 STEPS = ("offsets", "read", "tasks", "commit", "publish")
 RECENT_NS = 60 * 10**9
-"""Rates are those of the last minute before the newest commit."""
+"""Rates cover the last minute before the newest commit."""
 QUIET_SECONDS = 60.0
-"""After so long without a batch that had rows, the rate is 0."""
+"""After this many seconds without rows, the rate is 0."""
 _FEW = 5
 _HOT = 0.1
-"""A key with more than this share of the messages is told."""
+"""Keys with more than this share of the messages are reported."""
 _HOT_KEYS = 3
-"""How many keys of a `key_by` are told at most."""
+"""The maximum number of reported keys per `key_by`."""
 
 
 def recent(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
-    """Return the commits of the last minute, a few at least."""
+    """Return the commits of the last minute, but at least a few."""
     if not records:
         return []
     since = records[-1].at - RECENT_NS
@@ -31,28 +31,28 @@ def recent(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
 
 
 def at_work(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
-    """Return the commits up to the last one that had rows: the rest of them a job had nothing to do."""
+    """Return the commits up to the last one with rows: after that the job had nothing to do."""
     last = next((place for place in range(len(records), 0, -1) if records[place - 1].rows), 0)
     return records[:last]
 
 
 def span_seconds(records: Sequence[CommitRecord]) -> float:
-    """Return the time that commits stand for: from the start of the first to the newest."""
+    """Return the time that commits cover: from the start of the first to the newest."""
     return 0.0 if not records else (records[-1].at - records[0].at) / 1e9 + records[0].seconds
 
 
 def rate(records: Sequence[CommitRecord]) -> float | None:
-    """Return rows a second over the last minute, None where nothing is known."""
+    """Return rows per second over the last minute; None if unknown."""
     last = recent(records)
     seconds = span_seconds(last)
     return sum(record.rows for record in last) / seconds if seconds > 0 else None
 
 
 def is_quiet(records: Sequence[CommitRecord], now: float) -> bool:
-    """Tell whether no batch has had rows for a while before `now`, in seconds since 1970.
+    """Return whether no batch has had rows for a while before `now`, in seconds since 1970.
 
-    The times of commits are by the clock of the run's host. One that is ahead of the reader's shows rates for longer, one
-    that is behind for less long, by as much as they differ.
+    The times of commits are by the clock of the run's host. If that clock is ahead of the reader's, rates are shown
+    longer, otherwise shorter, by the difference.
     """
     last = next((record.at for record in reversed(records) if record.rows), None)
     return last is None or now - last / 1e9 > QUIET_SECONDS
@@ -63,12 +63,12 @@ def operator_figures(
 ) -> list[dict[str, Any]]:
     """Return each operator with its figures: rates of the `last` commits, totals of all of them, keys as of the newest.
 
-    Without any `last` commits, as of a job that has had no rows for a while, rates are 0.
+    Without `last` commits, as for a job that has had no rows for a while, rates are 0.
     """
     seconds = span_seconds(last)
     busy = {each.name: sum(record.busy.get(each.name, 0.0) for record in last) for each in operators}
     slowest = max(busy, key=lambda name: busy[name], default=None)
-    # One that shows as busy 0 % slows nothing down.
+    # An operator that shows as busy 0 % is not a bottleneck.
     if (slowest is not None and busy[slowest] < 0.005 * seconds) or not any(busy.values()):
         slowest = None
     stored = {name: held for record in records for name, held in record.stored.items()}
@@ -97,7 +97,7 @@ def operator_figures(
 
 
 def hot_keys(last: Sequence[CommitRecord]) -> list[dict[str, Any]]:
-    """Return the keys with a large share of the messages of the `last` commits, a few of each `key_by`, the largest first."""
+    """Return the keys with a large share of the messages of the `last` commits, a few per `key_by`, the largest first."""
     shares: dict[tuple[str, str], float] = {}
     for record in last:
         for operator, keys in record.hot.items():
@@ -115,7 +115,7 @@ def hot_keys(last: Sequence[CommitRecord]) -> list[dict[str, Any]]:
 
 
 def bar(record: CommitRecord) -> dict[str, Any]:
-    """Return one commit as a bar of the time line."""
+    """Return one commit as a bar of the timeline."""
     known = {step: record.steps.get(step, 0.0) for step in STEPS}
     return {
         "sequence": record.sequence,
@@ -140,9 +140,9 @@ def bar(record: CommitRecord) -> dict[str, Any]:
 def charts(
     records: Sequence[CommitRecord], points: int, backlog_of: Callable[[CommitRecord], Backlog] = backlog
 ) -> dict[str, list[Any]]:
-    """Return the history as columns of at most `points` points, each of an equal stretch of time that has a commit.
+    """Return the history as columns of at most `points` points, each for an equal time span with a commit.
 
-    Rows are rows a second over the stretch; seconds are the mean batch; what is behind is the most.
+    Rows are per second over the span; seconds are the mean batch; the lag is the maximum.
     """
     columns: dict[str, list[Any]] = {
         name: []
@@ -165,7 +165,7 @@ def charts(
         files: int | None = None
         waited: float | None = None
         clock: float | None = None
-        # Plain comparisons: this is done for every commit of the history.
+        # Plain comparisons, because this runs for every commit of the history.
         for record in group:
             rows += record.rows
             took += record.seconds
@@ -193,7 +193,7 @@ def charts(
 
 
 def _stretches(records: Sequence[CommitRecord], points: int) -> Iterable[tuple[list[CommitRecord], float]]:
-    """Yield groups of commits, each with the seconds it stands for; 0: its own."""
+    """Yield groups of commits, each with the seconds it covers; 0: its own."""
     if len(records) <= points:
         before: CommitRecord | None = None
         for record in records:

@@ -1,4 +1,4 @@
-"""A fleet: its nodes, their leases, and the shards on the move."""
+"""A fleet: its nodes, their leases, and the moving shards."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tidewheel._ui.site import Site
 
 
 def fleet(site: Site, name: str) -> dict[str, Any]:
-    """Return whether the job is a fleet's, and how that fleet is.
+    """Return whether the job belongs to a fleet, and the fleet's status.
 
-    Leases and what is behind are told where its cells and inbox are known here; who holds what, the chains tell alone.
+    Leases and lag are shown if the fleet's cells and inbox are known here; the holders of shards come from the chains.
     """
     if not site.job(name).is_fleet:
         return {"fleet": False}

@@ -1,4 +1,4 @@
-"""The list of jobs: state, rate, lag, last error of each; and one job's overview, with its graph."""
+"""The list of jobs: state, rate, lag and last error of each; and one job's overview, with its graph."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tidewheel._ui.views.figures import at_work, hot_keys, is_quiet, operator_fi
 from tidewheel.errors import NotFound, StorageError, TidewheelError
 
 SUMMARY_NS = 10 * 60 * 10**9
-"""How much history the overview looks at, back from the newest commit."""
+"""How much history before the newest commit the overview covers."""
 _SPARK = 60
-"""How many of the newest commits the small chart of a job has."""
+"""The number of newest commits in a job's small chart."""
 
 _RUNNING = ("running", "perhaps", "fleet")
 _OVER = ("stopped", "failed", "killed", "gone")
 
 
 def jobs(site: Site) -> list[dict[str, Any]]:
-    """Return every job, in short. One that cannot be read is shown with what is wrong with it."""
+    """Return a summary of every job. A job that cannot be read is shown with its error."""
     return [summary(site, name) for name in site.names()]
 
 
 def summary(site: Site, name: str) -> dict[str, Any]:
-    """Return one job in short."""
+    """Return the summary of one job."""
     try:
         job = site.job(name)
         head = job.head_if_any()
@@ -88,17 +88,17 @@ def overview(site: Site, name: str) -> dict[str, Any]:
 
 
 def is_passing(error: TidewheelError) -> bool:
-    """Tell whether an error is one of reaching a place, which the next look may not meet, and not of what is there."""
+    """Return whether an error only concerns access, so that the next attempt may succeed, and not the content."""
     return isinstance(error, StorageError | Offline) and not isinstance(error, NotFound)
 
 
 def _state(site: Site, standing: Standing, head: Manifest | None, error: ErrorRecord | None) -> str:
-    """Return what a job is at, in a word."""
+    """Return the state of a job in one word."""
     lease = standing.lease
     if head is not None and head.fleet is not None:
         return "fleet"
     if lease.at_work:
-        # Without a commit it can only be starting, also if its holder does not tell, or was not yet seen to be at work.
+        # Without a commit it can only be starting, even if its holder does not say so or has not shown activity yet.
         return standing.life if head is not None else "starting"
     if head is not None:
         return ended(site.history, head, lease, error)
@@ -114,20 +114,20 @@ def newest_records(site: Site, name: str) -> list[CommitRecord]:
 
 
 def newest_run(site: Site, name: str) -> RunRecord | None:
-    """Return the newest run that told its graph."""
+    """Return the newest run that recorded its graph."""
     runs: Sequence[RunRecord] = site.history.runs(name, since=time.time_ns())
     return runs[-1] if runs else None
 
 
 def _told_of(state: str, records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
-    """Return the commits whose rates tell of a job: the last ones, and of one that is over those when it last worked."""
+    """Return the commits for a job's rates: the latest or, for a finished job, those of its last active minute."""
     if state in _OVER:
         return recent(at_work(records))
     return recent(records) if _is_working(state, records) else []
 
 
 def _is_working(state: str, records: Sequence[CommitRecord]) -> bool:
-    """Tell whether a job runs and had rows a short while ago."""
+    """Return whether a job runs and had rows recently."""
     return state in _RUNNING and not is_quiet(records, time.time())
 
 
@@ -143,7 +143,7 @@ def _told_error(error: ErrorRecord, standing: Standing) -> dict[str, Any]:
 
 
 def _behind(site: Site, name: str, standing: Standing, of_fleet: CommitRecord | None) -> Backlog:
-    """Return what waits in a job's sources. Of one that does not run nobody knows: more may have come since it did."""
+    """Return the backlog of a job's sources. The backlog of a stopped job is unknown, because more may have arrived."""
     if of_fleet is not None:
         return backlog(of_fleet)
     noted = None if standing.holder is None else site.history.lag(name, standing.holder.run)

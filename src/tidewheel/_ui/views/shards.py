@@ -1,4 +1,4 @@
-"""The shards of a job: how much each holds, and who holds it."""
+"""The shards of a job: the size of each, and its holder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidewheel._ui.views.jobs import newest_records
 
 
 def shards(site: Site, name: str) -> dict[str, Any]:
-    """Return keys, bytes and holder of every shard, by number; keys and bytes as the newest history that has them tells."""
+    """Return keys, bytes and holder of every shard, by number; keys and bytes from the newest history that has them."""
     job = site.job(name)
     head = job.head()
     at = max((record.at / 1e9 for record in newest_records(site, name) if record.shards), default=None)
@@ -43,6 +43,6 @@ def _holders(site: Site, name: str) -> list[str]:
 
 
 def _skew(keys: list[int]) -> float | None:
-    """Return the largest shard against the mean; None where there is nothing."""
+    """Return the size of the largest shard relative to the mean; None if there is no data."""
     total = sum(keys)
     return max(keys) * len(keys) / total if total else None

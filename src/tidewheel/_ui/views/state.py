@@ -1,4 +1,4 @@
-"""The state of a job: browse an operator's keys, look one up, and see its value at each kept checkpoint."""
+"""The state of a job: browse an operator's keys, look one up, and show its value at each kept checkpoint."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tidewheel.errors import TidewheelError
 
 BROWSED = 100
 PAST = 50
-"""At how many of the newest checkpoints a key is looked up."""
+"""The number of newest checkpoints at which a key is looked up."""
 _SECONDS = 2.0
-"""For how long keys are looked for: an operator may have billions, and a rare prefix matches few."""
+"""The time limit of a search for keys: an operator may have billions, and a rare prefix matches few."""
 
 
 def operators(site: Site, name: str, at: At = None) -> list[dict[str, Any]]:
@@ -29,7 +29,7 @@ def operators(site: Site, name: str, at: At = None) -> list[dict[str, Any]]:
 
 
 def browse(site: Site, name: str, operator: str, prefix: str = "", at: At = None) -> dict[str, Any]:
-    """Return the first keys of an operator that start with a prefix, with their values, as far as a moment's search finds."""
+    """Return the first keys of an operator that start with a prefix, with their values, as found within a time limit."""
     reader = StateReader(site.store, _manifest(site.job(name), at))
     codec = reader.codec(operator)
     deadline = time.monotonic() + _SECONDS
@@ -44,13 +44,13 @@ def browse(site: Site, name: str, operator: str, prefix: str = "", at: At = None
 
 
 def look_up(site: Site, name: str, operator: str, text: str, at: At = None) -> dict[str, Any]:
-    """Return a key's value, now or at a checkpoint. The key is text, or JSON."""
+    """Return a key's value, now or at a checkpoint. The key is text or JSON."""
     answer = _get(site, _manifest(site.job(name), at), operator, text)
     return {"found": answer.found, "key": answer.key, "value": answer.value, "sequence": answer.sequence}
 
 
 def past(site: Site, name: str, operator: str, text: str) -> list[dict[str, Any]]:
-    """Return a key's value at each of the newest kept checkpoints, newest first; a damaged one says so."""
+    """Return a key's value at each of the newest kept checkpoints, newest first; a damaged one shows its error."""
     own = site.job(name).checkpoints()
     rows: list[dict[str, Any]] = []
     for number in reversed(Chain(own.folder, CHAIN).numbers()[-PAST:]):
