@@ -8,8 +8,8 @@ of each number: so a shard has one holder, whatever anybody believes about assig
 1. Revoke. The taker appends to the holder's chain a ledger without the shard, which names the taker and the next term.
    The holder's own next commit finds its number taken, and its run ends.
 2. Publish. The taker publishes the output that the holder had committed but may not have published, under the number of
-its commit. Once a number of a run is published, a sink skips that number and smaller ones: so a holder that was paused
-and resumes overwrites nothing. (This needs a sink that publishes a commit atomically.)
+   its commit. Once a number of a run is published, a sink skips that number and smaller ones: so a holder that was
+   paused and resumes overwrites nothing. (This needs a sink that publishes a commit atomically.)
 3. Adopt. The taker appends to its own chain a ledger with the shard, at the term that the revoking record gave it. No
    state is copied: the references are the holder's.
 

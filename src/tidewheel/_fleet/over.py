@@ -5,13 +5,13 @@ resume at any time: its node was stopped, or its machine suspended. Three rules,
 from doing harm:
 
 1. It commits nothing. Before a chain is removed, a last record is created at its end, to which nobody appends. Until
-the chain is gone, the number of the run's next commit is taken; afterwards the run finds that the chain was removed
-(`Chain.remove`).
+   the chain is gone, the number of the run's next commit is taken; afterwards the run finds that the chain was removed
+   (`Chain.remove`).
 2. It publishes nothing. Everything that it committed was published before its last shard was adopted. A sink that
-deletes a run's marker first records that all runs up to its number have ended, and refuses them from then on
-(`Sink.forget`).
+   deletes a run's marker first records that all runs up to its number have ended, and refuses them from then on
+   (`Sink.forget`).
 3. It blocks nobody. If a late request of it takes effect in the chain of a run that holds a shard, that shard is taken
-again from there (`handover.reclaim`).
+   again from there (`handover.reclaim`).
 
 Sinks remember one number, so runs are removed in the order of their numbers: all below the lowest that is not
 forgotten. They are removed some time after they were found to have ended, so that people can inspect them and late
