@@ -95,7 +95,7 @@ def main() -> None:
     job.dead_letter("dead", files(f"{folder}/dead", format="json"))
     engine = InProcess(f"{folder}/local/{name}", tell)
     try:
-        Node(job, engine, NodeOptions(name, where, inbox, float(lease), tell=tell)).execute()
+        Node(job, engine, NodeOptions(name, where, inbox, float(lease), on_event=tell)).execute()
     except cells.CellError as error:
         tell("ended", {"error": str(error)})
         raise

@@ -29,7 +29,9 @@ class _Dataclass(Protocol):
 TypeOfDefault = TypeVar("TypeOfDefault", bool, int, float, str, bytes, datetime, date, time, timedelta, UUID, Decimal)
 Record = TypeVar("Record", bound=frozenset[Any] | tuple[Any, ...] | Enum | msgspec.Struct | _Dataclass)
 
-_IN_A_FUNCTION = "use a function, such as lambda order: order.cents > limit.value, so that the value is read anew"
+_IN_A_FUNCTION = (
+    "use a function, such as lambda order: order.cents > limit.value, so that each call reads the current value"
+)
 
 _pinned: dict[str, Any] = {}
 _defaults_hold = False

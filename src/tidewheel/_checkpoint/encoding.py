@@ -162,7 +162,7 @@ def decode(data: bytes, stream_id: str | None = None, where: str = "", load_page
     if version < OLDEST:
         raise StateError(
             f"{what}: it has format version {version}, and this Tidewheel reads versions {OLDEST} to {VERSION}; go on with the "
-            "Tidewheel that wrote it, or start the job anew under another name or state URL"
+            "Tidewheel that wrote it, or start the job again under another name or state URL"
         )
     try:
         state = _Reading(what, load_page).state(_decode(_upgraded(body, version)))
@@ -345,7 +345,7 @@ class _Reading:
             for group in groups:
                 for shard, change in group.changes().items():
                     if change.kept >= 0 or change.parts is None:
-                        self._refuse(f"shards: {shard} goes on from a page that is not there")
+                        self._refuse(f"shards: {shard} continues from a page that does not exist")
         return ShardMap(groups)
 
     def _refuse(self, why: str) -> NoReturn:

@@ -76,7 +76,7 @@ class CheckpointManager:
         """Count one processed batch; `sequence` is that of its last event, `None` if the batch is empty."""
         if events < 0 or (sequence is None) != (events == 0):
             raise ConfigError(
-                f"a batch of stream {stream_id!r} was told with {events} events and the last sequence "
+                f"a batch of stream {stream_id!r} was reported with {events} events and the last sequence "
                 f"{sequence}; an empty batch has none, any other has one"
             )
         return self._advance(stream_id, sequence, events, 1, epoch, fill)

@@ -27,7 +27,7 @@ def hold_checkpoint(
     if sequence not in checkpoints.sequences():
         checkpoints.pins.drop(name)
         raise NotFound(
-            f"checkpoint {sequence} of {checkpoints.stream_id!r} was let go while {name!r} was made; choose a newer one"
+            f"checkpoint {sequence} of {checkpoints.stream_id!r} was deleted while {name!r} was made; choose a newer one"
         )
     return state
 

@@ -294,7 +294,7 @@ class StreamCheckpoints:
             changed = [name for name in state.__struct_fields__ if getattr(manifest, name) != getattr(state, name)]
             raise StateError(
                 f"checkpoint {state.sequence} of stream {self.stream_id!r} is already saved with other "
-                f"content ({', '.join(changed)}); a sequence stands for one content, so go on with the next"
+                f"content ({', '.join(changed)}); a sequence has one content, so continue with the next"
             )
 
     def _refuse_taken(self, state: Manifest) -> NoReturn:
@@ -302,7 +302,7 @@ class StreamCheckpoints:
         if theirs is not None and theirs.id == state.id and theirs.run == state.run:
             raise StateError(
                 f"this run ({state.run}) has already committed checkpoint {state.sequence} of "
-                f"{self.stream_id!r} with other content, which stands; read the newest and go on from it"
+                f"{self.stream_id!r} with other content, which is kept; read the newest and continue from it"
             )
         raise FencedError(_fenced(state, theirs))
 

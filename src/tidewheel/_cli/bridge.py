@@ -11,7 +11,7 @@ import typer
 
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Commands
-from tidewheel._cli.log_options import LogFormat, LogLevel, start_telling
+from tidewheel._cli.log_options import LogFormat, LogLevel, configure_logs
 from tidewheel._cli.node import Inbox
 from tidewheel._connectors.inbox import open_inbox
 from tidewheel._core.logs import logger
@@ -74,7 +74,7 @@ def kafka(
     from tidewheel._connectors.kafka.client import connection
     from tidewheel._fleet.kafka_bridge import BridgeSettings, KafkaBridge
 
-    start_telling(log_level, log_format)
+    configure_logs(log_level, log_format)
     options = dict(each.partition("=")[::2] for each in option or ())
     if bad := [name for name, value in options.items() if not value]:
         raise ConfigError(f"--option {bad[0]} is not NAME=VALUE")

@@ -43,7 +43,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            show("aborted; what is committed stays, start again to go on")
+            show("aborted; committed batches are kept, start again to continue")
             raise typer.Exit(ABORTED) from None
         except TidewheelError as error:
             self._trace(ctx)

@@ -42,7 +42,7 @@ Traces = Annotated[
 ]
 
 
-def start_telling(level: str | None, form: str | None, traces: bool = False) -> None:
+def configure_logs(level: str | None, form: str | None, traces: bool = False) -> None:
     """Configure logs on stderr and traces by the options; raise a usage error for invalid ones."""
     _checked(None, form, _FORMAT)
     _checked(level, form, _LEVEL)

@@ -57,14 +57,14 @@ def move(
         return
     if keys:
         stored = StoredJob(source, state=state)
-        transfer = move_keys(*places, keys=[_meant(stored, text) for text in keys])
+        transfer = move_keys(*places, keys=[_resolved_key(stored, text) for text in keys])
     else:
         transfer = move_keys(*places, shards=shards)
     summary = {"transfer": transfer.id, "keys": transfer.keys, "from": source, "to": target}
     echo(shown(summary) if as_json else f"moved {transfer.keys} keys from {source} to {target}")
 
 
-def _meant(stored: StoredJob, text: str) -> Any:
+def _resolved_key(stored: StoredJob, text: str) -> Any:
     """Return the key that a text stands for: a number can be a number or text, and the one that has state is used."""
     operators = stored.show().operators
     for candidate in key_candidates(text):

@@ -13,7 +13,7 @@ import typer
 
 from tidewheel._cli.duration import duration
 from tidewheel._cli.failures import Verbose
-from tidewheel._cli.log_options import LogFormat, LogLevel, Traces, start_telling
+from tidewheel._cli.log_options import LogFormat, LogLevel, Traces, configure_logs
 from tidewheel._cli.program import load_job
 from tidewheel._cli.progress import facts, line
 from tidewheel._cli.run_options import (
@@ -111,7 +111,7 @@ def node(
     from tidewheel._spark.node import SparkEngine
     from tidewheel._spark.options import RunOptions
 
-    start_telling(log_level, log_format, traces)
+    configure_logs(log_level, log_format, traces)
     loaded = load_job(job)
     if state is not None:
         loaded.state = state

@@ -130,7 +130,7 @@ class LineProgress(Progress):
 
     def ended(self, result: RunResult) -> None:
         """Print a summary."""
-        how = "stopped as asked, start again to go on" if result.stopped else "done"
+        how = "stopped as asked, start again to continue" if result.stopped else "done"
         self._print(
             f"{result.job}: {how}; {self.counts()}{self._start()}, at sequence {result.sequence}",
             "yellow" if result.stopped else "green",

@@ -11,7 +11,7 @@ import typer
 
 from tidewheel._cli.duration import duration
 from tidewheel._cli.failures import Verbose
-from tidewheel._cli.log_options import LogFormat, LogLevel, Traces, start_telling
+from tidewheel._cli.log_options import LogFormat, LogLevel, Traces, configure_logs
 from tidewheel._cli.program import Program, load_job
 from tidewheel._cli.progress import progress_for
 from tidewheel._cli.run_options import (
@@ -137,7 +137,7 @@ def run(
 
     Exit status: 0 the run ended or was stopped, 1 an error, 2 another run holds the job, 130 aborted.
     """
-    start_telling(log_level, log_format, traces)
+    configure_logs(log_level, log_format, traces)
     options: dict[str, Any] = {
         "bounded": bounded,
         "restarts": restarts,

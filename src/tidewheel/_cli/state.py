@@ -22,8 +22,8 @@ app.command(cls=TakesNegativeNumbers)(move)
 app.command()(reshard)
 
 _IMPORTED = (
-    "Parquet, CSV or JSON lines, by its name, or a folder of such files: the key's column, and beside it one column called "
-    "value, or one for each field."
+    "A Parquet, CSV or JSON lines file, recognised by its name, or a folder of such files. It needs the key's column and "
+    "either one column called value or one column for each field."
 )
 
 KeyType = Literal["str", "int", "float", "bool"]

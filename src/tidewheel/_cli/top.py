@@ -74,8 +74,8 @@ def top(
 
     try:
         if as_json:
-            told = jobs(site) if job is None else overview(site, job) | {"batches": batches(site, job)["bars"]}
-            echo(json.dumps(_for_machines(told)))
+            job_figures = jobs(site) if job is None else overview(site, job) | {"batches": batches(site, job)["bars"]}
+            echo(json.dumps(_for_machines(job_figures)))
             return
         if once:
             out.print(look())
@@ -94,17 +94,17 @@ _AS_IN_STATUS = {"rows_behind": "rows_waiting", "files_behind": "files_waiting",
 _MOMENTS = ("now", "at", "committed_at", "worked_at", "since")
 
 
-def _for_machines(told: Any) -> Any:
+def _for_machines(job_figures: Any) -> Any:
     """Return the figures with the names and units of `tidewheel status --json`: times in ns since 1970."""
-    if isinstance(told, list):
-        return [_for_machines(each) for each in told]
-    if not isinstance(told, dict):
-        return told
+    if isinstance(job_figures, list):
+        return [_for_machines(each) for each in job_figures]
+    if not isinstance(job_figures, dict):
+        return job_figures
     return {
         _AS_IN_STATUS.get(name, name): round(value * 1e9)
         if name in _MOMENTS and isinstance(value, int | float)
         else _for_machines(value)
-        for name, value in told.items()
+        for name, value in job_figures.items()
     }
 
 
@@ -135,22 +135,22 @@ def all_jobs(rows: list[dict[str, Any]]) -> RenderableType:
 
 def one_job(site: Site, name: str, plainly: bool = False) -> RenderableType:
     """Return one job: its status, operators and newest batches; with `plainly`, without relying on colours."""
-    told = overview(site, name)
+    job_figures = overview(site, name)
     head = Text.assemble(
         (name, "bold"),
         "  ",
-        (_state(told), _COLOURS.get(told["state"], "")),
-        f"  {_number(told.get('rate'))} rows/s  {_behind(told)} behind  "
-        f"commit {_number(told.get('sequence'))}, {_ago(told.get('committed_at'), told.get('now'))}"
-        f"  {'–' if told.get('state_bytes') is None else size(told['state_bytes'])} state",
+        (_state(job_figures), _COLOURS.get(job_figures["state"], "")),
+        f"  {_number(job_figures.get('rate'))} rows/s  {_behind(job_figures)} behind  "
+        f"commit {_number(job_figures.get('sequence'))}, {_ago(job_figures.get('committed_at'), job_figures.get('now'))}"
+        f"  {'–' if job_figures.get('state_bytes') is None else size(job_figures['state_bytes'])} state",
     )
-    error = told.get("error")
+    error = job_figures.get("error")
     earlier = "the error of an earlier run: " if error and error.get("earlier") else ""
     trouble = [plain(f"{earlier}{error['text']}", "red")] if error else []
     operators = Table("operator", "kind", "in/s", "out/s", "busy", "keys", "local", "late", "dead", box=None)
     for column in range(2, 9):
         operators.columns[column].justify = "right"
-    for each in told.get("operators", ()):
+    for each in job_figures.get("operators", ()):
         operators.add_row(
             plain(each["name"], "bold yellow" if each["slowest"] else ""),
             plain(each["kind"], "dim"),
@@ -164,11 +164,11 @@ def one_job(site: Site, name: str, plainly: bool = False) -> RenderableType:
         )
     hot = [
         plain(f"key {each['key']} has {each['share']:.0%} of the messages of {each['operator']}", "yellow")
-        for each in told.get("hot_keys", ())
+        for each in job_figures.get("hot_keys", ())
     ]
     notes = ["state: the files of the last commit; local: bytes in local copies, as of the commit before"]
-    if told.get("worked_at") is not None:
-        at = when(int(told["worked_at"] * 1e9))
+    if job_figures.get("worked_at") is not None:
+        at = when(int(job_figures["worked_at"] * 1e9))
         notes.insert(0, f"in/s, out/s and busy: when it last worked, in the minute before {at} UTC")
     newest = _figures if plainly else _bars
     last = batches(site, name)["bars"][-_BATCHES:]

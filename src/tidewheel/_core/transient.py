@@ -52,7 +52,7 @@ def raise_transient(operator: str, error: Exception, also: tuple[type[Exception]
     """Raise `Retry` if an error of an operator is transient; otherwise return."""
     if is_transient(error, also):
         raise Retry(
-            f"operator {operator!r}: {described(error)}. It is no record's fault: the batch runs again"
+            f"operator {operator!r}: {described(error)}. No record is the cause: the batch runs again"
         ) from error
 
 

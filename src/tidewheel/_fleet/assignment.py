@@ -71,7 +71,7 @@ def remove_node(assignment: Assignment, node: str) -> Rebalance:
     """Plan the removal of a node; raise `UnknownNode` if it is not a member. Only its own shards move."""
     if node not in assignment.members:
         known = ", ".join(sorted(assignment.members)) or "none"
-        raise UnknownNode(f"node {node!r} is no member at epoch {assignment.epoch}; members are: {known}")
+        raise UnknownNode(f"node {node!r} is not a member at epoch {assignment.epoch}; members are: {known}")
     return rebalance(assignment, {name: weight for name, weight in assignment.members.items() if name != node})
 
 
@@ -131,7 +131,7 @@ def check_installable(standing: Assignment, new: Assignment) -> None:
         )
     if new.epoch <= standing.epoch:
         raise AssignmentRefused(
-            f"the assignment of epoch {new.epoch} cannot be installed: epoch {standing.epoch} stands; plan anew from that one"
+            f"the assignment of epoch {new.epoch} cannot be installed: epoch {standing.epoch} stands; plan again from that one"
         )
     for node, weight in new.members.items():
         check_node(node, weight)

@@ -160,12 +160,12 @@ def take(
         ledgers = chains.ledgers()
         if run.name not in ledgers or is_closed(chains.heads[run.name]):
             raise Overtaken(f"run {run.number} of node {run.node} was taken for dead before it had any shards")
-        asked = frozenset(wanted())
-        missing = asked - set(ledgers[run.name].held)
+        wanted_shards = frozenset(wanted())
+        missing = wanted_shards - set(ledgers[run.name].held)
         custody = handover.custody(ledgers)
         if any(_number(custody[shard].run) > run.number for shard in missing):
             raise Overtaken(f"a later run holds a shard that run {run.number} of node {run.node} was to take")
-        step = handover.next_step(run.name, asked, ledgers, published, chains.gone)
+        step = handover.next_step(run.name, wanted_shards, ledgers, published, chains.gone)
         if isinstance(step, Append):
             before = ledgers[step.ledger.run]
             for state in chains.heads.values() if step.ledger.run == run.name else ():

@@ -103,7 +103,7 @@ class Coordinator:
         self._lock = threading.Lock()
         self._stats = Stats()
         self._installed = 0
-        self._doubtful: set[tuple[str, str]] = set()
+        self._uncertain: set[tuple[str, str]] = set()
         self._undelivered: list[Routed] = []
         self._check_shards(self._cell.read())
 
@@ -217,20 +217,20 @@ class Coordinator:
             try:
                 done = self._committed(plan, timeout)
             except (AlreadyMember, UnknownNode):
-                if (verb, what) not in self._doubtful and not self._idempotent:
+                if (verb, what) not in self._uncertain and not self._idempotent:
                     raise
                 # The change was already made: by an earlier attempt whose answer was lost or, if allowed, before.
-                if (verb, what) not in self._doubtful:
+                if (verb, what) not in self._uncertain:
                     counter = None
                 done = Rebalance(self.current_assignment())
             except Offline as error:
                 if error.maybe:
-                    self._doubtful.add((verb, what))
+                    self._uncertain.add((verb, what))
                 raise NotCommitted(
                     f"{verb} of {what} in the fleet of {self.job!r} could not be committed: {error}. "
                     "Nothing is changed here; try again"
                 ) from error
-        self._doubtful.discard((verb, what))
+        self._uncertain.discard((verb, what))
         if counter is not None:
             with self._lock:
                 self._add(**{counter: 1})

@@ -55,7 +55,7 @@ class Delivery:
             if time.monotonic() - self._first_sent > marks_s(round.producer) / 2:
                 return InboxError(
                     f"{round.count} events were sent to {self._inbox.url} and not answered, longer ago than the inbox remembers "
-                    "producers: whether they are stored cannot be told any more"
+                    "producers: it is unknown whether they are stored"
                 )
             try:
                 self._inbox.append(round.producer, self._session, round.blocks)

@@ -32,7 +32,7 @@ from tidewheel._fleet.inbox_retention import trim
 from tidewheel._fleet.ledger import check_inbox, ledger_of
 from tidewheel._fleet.membership import LEASE_SECONDS, Membership
 from tidewheel._fleet.node_names import NodeNames
-from tidewheel._fleet.over import let_go
+from tidewheel._fleet.over import remove_ended_runs
 from tidewheel._fleet.run import FleetRun, check_adopted, check_plan, fingerprint, with_inbox
 from tidewheel._fleet.runs import Run
 from tidewheel._fleet.sweep import sweep
@@ -88,7 +88,7 @@ class NodeOptions:
     """How many consecutive failures to survive."""
     retention: float | None = None
     """The minimum seconds to keep events in the inbox; older ones that are not needed are deleted. None keeps all."""
-    tell: Callable[[str, dict[str, Any]], None] = lambda event, facts: None
+    on_event: Callable[[str, dict[str, Any]], None] = lambda event, facts: None
     """Called with each event of the node and its details."""
 
 
@@ -108,7 +108,7 @@ class Node:
         self._leaving = threading.Event()
         self._driving: Driving | None = None
         self._held: frozenset[int] = frozenset()
-        self._asked = False
+        self._stop_requested = False
         """Whether this node asked its run to end."""
         self._failing: set[str] = set()
         """Background tasks that currently fail and were reported."""
@@ -147,8 +147,8 @@ class Node:
             # Join only now: from here on the shards wait for this node.
             self._membership.join()
             self._names = NodeNames(connection, self.job.name)
-            self.options.tell("joined", {"members": sorted(self._membership.assignment().members)})
-            with self._beside(self._watch, _LOOK_SECONDS), self._beside(self._tidy, _TIDY_SECONDS):
+            self.options.on_event("joined", {"members": sorted(self._membership.assignment().members)})
+            with self._repeating(self._watch, _LOOK_SECONDS), self._repeating(self._tidy, _TIDY_SECONDS):
                 self._work()
         finally:
             self._leave()
@@ -165,7 +165,7 @@ class Node:
                 failures += 1
                 if failures > self.options.restarts:
                     raise
-                self.options.tell("failed", {"error": str(error)})
+                self.options.on_event("failed", {"error": str(error)})
                 self._leaving.wait(min(2.0**failures, 30.0) * 0.5)
 
     def _one_run(self) -> None:
@@ -177,14 +177,14 @@ class Node:
         ledger = take(self._chains, run, self._wanted, self._publish, self._check)
         if not ledger.held:
             return
-        self.options.tell("adopted", {"run": run.number, "shards": sorted(ledger.held)})
+        self.options.on_event("adopted", {"run": run.number, "shards": sorted(ledger.held)})
         starts = {shard: holding.position for shard, holding in ledger.held.items()}
         plan = with_inbox(self.plan, self.source.reading(self.options.inbox, starts))
         fleet_run = FleetRun(self.job, plan, run, ledger)
         self._execute(self.engine.drive(self.job, plan, fleet_run), fleet_run.held, run)
 
     def _execute(self, driving: Driving, held: frozenset[int], run: Run) -> None:
-        self._held, self._asked, self._driving = held, False, driving
+        self._held, self._stop_requested, self._driving = held, False, driving
         if self._is_over():
             self._stop_run()
         try:
@@ -192,14 +192,14 @@ class Node:
         except TidewheelError as error:
             if self._revoked(run) or isinstance(error, FencedError):
                 return
-            if not self._asked:
+            if not self._stop_requested:
                 raise
             # The run was to end anyway; if the error persists, the next run gets it too.
-            self.options.tell("failed", {"run": run.number, "error": str(error)})
+            self.options.on_event("failed", {"run": run.number, "error": str(error)})
             return
         finally:
             self._driving = None
-        if result.stopped and not self._asked:
+        if result.stopped and not self._stop_requested:
             self._leaving.set()  # Something other than this node interrupted it.
 
     def _revoked(self, run: Run) -> bool:
@@ -210,7 +210,7 @@ class Node:
         gone = ledger_of(newest).revoked
         takers = {taken.to: self._chains.runs.get(int(taken.to)) for taken in gone.values()}
         nodes = sorted({taker.node if taker else f"run {name}" for name, taker in takers.items()})
-        self.options.tell("revoked", {"run": run.number, "shards": sorted(gone), "by": nodes})
+        self.options.on_event("revoked", {"run": run.number, "shards": sorted(gone), "by": nodes})
         return True
 
     def _wanted(self) -> frozenset[int]:
@@ -237,11 +237,11 @@ class Node:
     def _stop_run(self) -> None:
         driving = self._driving
         if driving is not None:
-            self._asked = True
+            self._stop_requested = True
             driving.stop()
 
     @contextlib.contextmanager
-    def _beside(self, work: Callable[[], None], every: float) -> Iterator[None]:
+    def _repeating(self, work: Callable[[], None], every: float) -> Iterator[None]:
         """Call a function at an interval in the background during the run. Report unexpected errors and continue."""
         done = threading.Event()
 
@@ -250,7 +250,9 @@ class Node:
                 work()
 
         def failed(error: BaseException) -> OnError:
-            self.options.tell("failed", {"in": work.__name__.strip("_"), "error": f"{type(error).__name__}: {error}"})
+            self.options.on_event(
+                "failed", {"in": work.__name__.strip("_"), "error": f"{type(error).__name__}: {error}"}
+            )
             return "go on"
 
         thread = BackgroundThread(repeat, f"tidewheel-node-{work.__name__}", failed)
@@ -262,7 +264,7 @@ class Node:
             thread.join()
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _reported_once(self, what: str) -> Iterator[None]:
         """Run a task that is repeated soon. Report a failure once, until the task has succeeded again."""
         try:
             yield
@@ -270,12 +272,12 @@ class Node:
             text = str(error) if isinstance(error, TidewheelError) else f"{type(error).__name__}: {error}"
             if what not in self._failing:
                 self._failing.add(what)
-                self.options.tell("failed", {"in": what, "error": text})
+                self.options.on_event("failed", {"in": what, "error": text})
         else:
             self._failing.discard(what)
 
     def _watch(self) -> None:
-        with self._told("staying a member of the fleet"):
+        with self._reported_once("staying a member of the fleet"):
             self._membership.keep_up()
         if self._membership.is_draining:
             self._leaving.set()
@@ -286,14 +288,14 @@ class Node:
         """Delete unused data: of ended runs, of names, and in the inbox. Done by the node of shard 0."""
         if 0 not in self._membership.shards():
             return
-        with self._told("removing files of runs that are over"):
+        with self._reported_once("deleting files of ended runs"):
             sweep(Chains(open_store(self.job.state), self.job.name), self.job.grace / 1e9)
-        with self._told("letting go of the markers and chains of runs that are over"):
-            let_go(Chains(open_store(self.job.state), self.job.name), self._forget)
-        with self._told("removing the cells of nodes that are gone"):
+        with self._reported_once("deleting the markers and chains of ended runs"):
+            remove_ended_runs(Chains(open_store(self.job.state), self.job.name), self._forget)
+        with self._reported_once("deleting the cells of former nodes"):
             self._names.tidy(self._membership.assignment().members)
         if self.options.retention is not None:
-            with self._told("trimming the inbox"), open_inbox(self.options.inbox) as inbox:
+            with self._reported_once("trimming the inbox"), open_inbox(self.options.inbox) as inbox:
                 trim(Chains(open_store(self.job.state), self.job.name), inbox, self.options.retention)
 
     def _forget(self, runs: Sequence[int]) -> None:
@@ -307,11 +309,11 @@ class Node:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        asking = [signal.SIGTERM, signal.SIGINT]
+        numbers = [signal.SIGTERM, signal.SIGINT]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             # Under nohup the signal is ignored, and stays so.
-            asking.append(signal.SIGHUP)
-        before = {number: signal.signal(number, lambda *_: self.leave()) for number in asking}
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, lambda *_: self.leave()) for number in numbers}
         try:
             yield
         finally:
@@ -321,6 +323,6 @@ class Node:
     def _leave(self) -> None:
         """Leave the fleet. If the cells do not answer, the lease expires, with the same effect."""
         began = time.monotonic()
-        with self._told("leaving the fleet: the others wait until the lease lapses"):
+        with self._reported_once("leaving the fleet: the others wait until the lease expires"):
             self._membership.leave()
-            self.options.tell("left", {"seconds": round(time.monotonic() - began, 3)})
+            self.options.on_event("left", {"seconds": round(time.monotonic() - began, 3)})

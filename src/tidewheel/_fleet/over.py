@@ -38,7 +38,7 @@ from tidewheel._fleet.sweep import is_settled
 from tidewheel._storage import Store
 from tidewheel.errors import CorruptError, NotFound
 
-FORGOTTEN = faults.declare("fleet.markers-gone", "sinks have let go of the markers of runs that are over, chains stand")
+FORGOTTEN = faults.declare("fleet.markers-gone", "sinks have deleted the markers of ended runs, chains still exist")
 REMOVED = faults.declare("fleet.run-removed", "the chain of a run that is over is gone, the note does not say so")
 
 AFTER_S = 7 * 86400.0
@@ -66,7 +66,7 @@ def due(note: Note, lowest: int, now: float, after: float) -> tuple[Note, Sequen
     return note, range(note.removed + 1, note.found + 1)
 
 
-def let_go(
+def remove_ended_runs(
     chains: Chains,
     forget: Callable[[Sequence[int]], None],
     after: float = AFTER_S,
@@ -115,5 +115,5 @@ def _read(where: Store) -> Note:
         return Note()
     except UNDECODABLE as error:
         raise CorruptError(
-            f"{_NOTE} at {where.url} does not decode ({error}); remove it, and it is made anew"
+            f"{_NOTE} at {where.url} does not decode ({error}); delete it, and it is created again"
         ) from None

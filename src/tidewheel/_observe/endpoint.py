@@ -42,12 +42,12 @@ class MetricsEndpoint(HttpEndpoint):
 
 def answer(metrics: Metrics, request: Request) -> Answer:
     """Return the answer to a request."""
-    asked = request.path
-    if asked == "/metrics":
+    path = request.path
+    if path == "/metrics":
         encoder, kind = choose_encoder(request.headers.get("accept", ""))
         return Answer(HTTPStatus.OK, kind, encoder(metrics.registry))
-    if asked in ("/health", "/ready"):
-        why = metrics.alive() if asked == "/health" else metrics.ready()
+    if path in ("/health", "/ready"):
+        why = metrics.alive() if path == "/health" else metrics.ready()
         status = HTTPStatus.OK if why is None else HTTPStatus.SERVICE_UNAVAILABLE
         return Answer(status, _TEXT, f"{why or 'ok'}\n".encode())
     return Answer(HTTPStatus.NOT_FOUND, _TEXT, b"ask for /metrics, /health or /ready\n")

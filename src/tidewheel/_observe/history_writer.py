@@ -120,7 +120,7 @@ class HistoryWriter:
     def _failed(self, error: BaseException) -> OnError:
         # Log only the first of consecutive failures, because an outage of an hour is one event.
         if not self._failing:
-            _LOG.warning("history cannot be written, and the job goes on without it: %s", error)
+            _LOG.warning("history cannot be written, and the job continues without it: %s", error)
         self._failing = True
         return "end" if self._ending.is_set() else "go on"
 

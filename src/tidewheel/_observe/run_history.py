@@ -66,8 +66,8 @@ class RunHistory:
 
     def waited(self, behind: Mapping[str, Mapping[str, Behind]]) -> None:
         """Record the current backlog of the sources."""
-        told = {source: dict(partitions) for source, partitions in behind.items()}
-        self._writer.waited(LagRecord(time.time_ns(), self._run, told))
+        current = {source: dict(partitions) for source, partitions in behind.items()}
+        self._writer.waited(LagRecord(time.time_ns(), self._run, current))
 
     def failed(self, error: BaseException, batch: int | None = None, *, restarted: bool = False) -> None:
         """Record an error, with its traceback and without secrets; `restarted` if the run continues."""

@@ -127,7 +127,7 @@ class Run:
         self._make_driver = driver
         self._serving = serving
         self._driver: Driving | None = None
-        self._asked = threading.Event()
+        self._stop_requested = threading.Event()
         self._ended = threading.Event()
         self._result: RunResult | None = None
         self._error: BaseException | None = None
@@ -174,7 +174,7 @@ class Run:
     def stop(self) -> None:
         """Request the end of the run after its current batch is committed and published; `wait` waits for it."""
         # Set the flag first: a driver that is created in the meantime checks it.
-        self._asked.set()
+        self._stop_requested.set()
         if self._driver is not None:
             self._driver.stop()
 
@@ -221,7 +221,7 @@ class Run:
     def _execute(self) -> None:
         try:
             driver = self._driver = self._make_driver()
-            if self._asked.is_set():
+            if self._stop_requested.is_set():
                 driver.stop()
             with ExitStack() as endpoints:
                 for endpoint in self._serving():
@@ -250,7 +250,7 @@ def _check_free(job: Job) -> None:
     from tidewheel._engine.job_lease import held_here
 
     for run in list(_going):
-        if (run.job.name, run.job.state) == (job.name, job.state) and not run._asked.is_set():
+        if (run.job.name, run.job.state) == (job.name, job.state) and not run._stop_requested.is_set():
             raise held_here(job.name, state=job.state)
 
 

@@ -126,7 +126,7 @@ class WindowSteps(JoinSteps[Key, Value]):
             )
         if not isinstance(windows, Windows):
             raise GraphError(
-                f"operator {name!r}: {windows!r} is no kind of windows; write tumbling({windows!r}), sliding(…) or session(…)"
+                f"operator {name!r}: {windows!r} is not a kind of windows; write tumbling({windows!r}), sliding(…) or session(…)"
             )
         for label, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate) and get_close_matches(label, ["allowed_lateness"], cutoff=0.5):

@@ -283,7 +283,7 @@ class ShardCopy:
             return LocalDiskFull(
                 f"the local disk is full, or fails: the copy of shard {self.number} in {self.path} "
                 f"({free_bytes(self.path)} free) could not be {done} ({error}). Nothing is lost: make room there, or choose "
-                "another folder (--local, TIDEWHEEL_LOCAL), and the copy is built anew from the store"
+                "another folder (--local, TIDEWHEEL_LOCAL), and the copy is rebuilt from the store"
             )
         return self._error(f"it cannot be {done} ({error})")
 
@@ -293,7 +293,7 @@ class ShardCopy:
     def _about(self, problem: str, to_do: str = "") -> str:
         return (
             f"local copy of shard {self.number} in {self.path} ({free_bytes(self.path)} free): {problem}. {to_do}The copy "
-            "is only a cache: stop what uses it, delete its folder, and it is built anew from the store"
+            "is only a cache: stop what uses it, delete its folder, and it is rebuilt from the store"
         )
 
 

@@ -148,7 +148,7 @@ class TimerTable:
         return dict(sorted(firsts.items()))
 
     def candidates(self, shards: Callable[[], Iterable[int]]) -> list[int]:
-        """Return the shards in which a timer may be due; `shards` is called only if nothing is known about the task's shards."""
+        """Return the shards in which a timer may be due: all that `shards` returns, if nothing else is known."""
         return list(shards()) if self._awake is None else sorted(self._awake | self._changed.keys())
 
     def due(self, shard: int, clock: Clock, until: int) -> list[Timer]:

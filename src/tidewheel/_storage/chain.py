@@ -195,12 +195,12 @@ class Chain:
             raise FencedError(
                 f"record {number} of the chain at {self.url} was created, but its base is already removed "
                 f"and others have gone on to {standing[-1]}; "
-                "this writer slept too long and must read the head before it goes on"
+                "this writer was suspended too long and must read the head before it continues"
             )
         self._store.delete(_name(number))
         raise TrimmedError(
             f"record {number} cannot be appended to the chain at {self.url}, which stands at {standing[-1]}: "
-            "its base was removed; this writer slept too long and must read the head before it goes on"
+            "its base was removed; this writer was suspended too long and must read the head before it continues"
         )
 
     def _is_removed(self) -> bool:

@@ -56,7 +56,7 @@ class Panes:
         return times - (times - self.windows.offset) % self.length
 
     def over(self, panes: Ints, epoch: int | None) -> Flags:
-        """Return which panes are only in windows that are closed and accept no late messages at an epoch."""
+        """Return which panes are in no window that is open, or accepts late messages, at an epoch."""
         gaps = panes - self._last(panes) >= self.windows.length
         return gaps if epoch is None else gaps | (self.dropped(panes) <= epoch)
 

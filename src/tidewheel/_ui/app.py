@@ -62,25 +62,25 @@ def _is_number(text: str) -> bool:
 
 
 VIEWS: dict[str, View] = {
-    "jobs": lambda site, asked: jobs.jobs(site),
-    "job": lambda site, asked: jobs.overview(site, asked["job"]),
-    "batches": lambda site, asked: batches.batches(
-        site, asked["job"], _number(asked.get("since")), _number(asked.get("until"))
+    "jobs": lambda site, query: jobs.jobs(site),
+    "job": lambda site, query: jobs.overview(site, query["job"]),
+    "batches": lambda site, query: batches.batches(
+        site, query["job"], _number(query.get("since")), _number(query.get("until"))
     ),
-    "shards": lambda site, asked: shards.shards(site, asked["job"]),
-    "checkpoints": lambda site, asked: checkpoints.checkpoints(site, asked["job"]),
-    "checkpoint": lambda site, asked: checkpoints.checkpoint(site, asked["job"], _at(asked.get("at"))),
-    "diff": lambda site, asked: checkpoints.changes(site, asked["job"], _at(asked["before"]), _at(asked["after"])),
-    "verify": lambda site, asked: checkpoints.verification(site, asked["job"], _sequence(asked.get("at"))),
-    "operators": lambda site, asked: state.operators(site, asked["job"], _at(asked.get("at"))),
-    "browse": lambda site, asked: state.browse(
-        site, asked["job"], asked["operator"], asked.get("prefix", ""), _at(asked.get("at"))
+    "shards": lambda site, query: shards.shards(site, query["job"]),
+    "checkpoints": lambda site, query: checkpoints.checkpoints(site, query["job"]),
+    "checkpoint": lambda site, query: checkpoints.checkpoint(site, query["job"], _at(query.get("at"))),
+    "diff": lambda site, query: checkpoints.changes(site, query["job"], _at(query["before"]), _at(query["after"])),
+    "verify": lambda site, query: checkpoints.verification(site, query["job"], _sequence(query.get("at"))),
+    "operators": lambda site, query: state.operators(site, query["job"], _at(query.get("at"))),
+    "browse": lambda site, query: state.browse(
+        site, query["job"], query["operator"], query.get("prefix", ""), _at(query.get("at"))
     ),
-    "key": lambda site, asked: state.look_up(site, asked["job"], asked["operator"], asked["key"], _at(asked.get("at"))),
-    "past": lambda site, asked: state.past(site, asked["job"], asked["operator"], asked["key"]),
-    "cells": lambda site, asked: cells.cells(site, asked["job"]),
-    "fleet": lambda site, asked: fleet.fleet(site, asked["job"]),
-    "errors": lambda site, asked: errors.errors(site, asked["job"]),
+    "key": lambda site, query: state.look_up(site, query["job"], query["operator"], query["key"], _at(query.get("at"))),
+    "past": lambda site, query: state.past(site, query["job"], query["operator"], query["key"]),
+    "cells": lambda site, query: cells.cells(site, query["job"]),
+    "fleet": lambda site, query: fleet.fleet(site, query["job"]),
+    "errors": lambda site, query: errors.errors(site, query["job"]),
 }
 """The views by name below `/api/`. The arguments are those of the query."""
 

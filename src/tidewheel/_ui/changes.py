@@ -48,7 +48,7 @@ class Changes:
         """Use these jobs."""
         self._site, self._clock = site, clock
         self._lock = threading.Lock()
-        self._asked: dict[str, tuple[float, Wanted]] = {}
+        self._pending: dict[str, tuple[float, Wanted]] = {}
 
     def ask(self, wanted: Wanted) -> dict[str, str]:
         """Describe a change, and return the code that confirms it. Raise if the change is impossible."""
@@ -59,16 +59,16 @@ class Changes:
         code = secrets.token_urlsafe(12)
         with self._lock:
             now = self._clock()
-            self._asked = {key: held for key, held in self._asked.items() if held[0] > now}
-            if len(self._asked) >= _MOST:
+            self._pending = {key: held for key, held in self._pending.items() if held[0] > now}
+            if len(self._pending) >= _MOST:
                 raise ConfigError("too many changes are asked for and not confirmed; wait a minute")
-            self._asked[code] = (now + _VALID_SECONDS, wanted)
+            self._pending[code] = (now + _VALID_SECONDS, wanted)
         return {"code": code, "says": says}
 
     def confirm(self, code: str) -> dict[str, str]:
         """Make a requested change, and describe it."""
         with self._lock:
-            until, wanted = self._asked.pop(code, (float("-inf"), None))
+            until, wanted = self._pending.pop(code, (float("-inf"), None))
         if wanted is None or until < self._clock():
             raise NotFound("this was not asked for, or too long ago, or is done already; ask again")
         done = self._make(wanted)
@@ -122,7 +122,7 @@ class Changes:
                 holder, ended = stop(job.place, job.head_if_any(), _STOP_WAIT)
                 if holder is None:
                     return "it does not run"
-                return "it has ended" if ended else "it was told to end, and does so when its batch is committed"
+                return "it has ended" if ended else "it was asked to end, and does so when its batch is committed"
             case "set_cell":
                 cell = self._cells(wanted).open(job.connection(), wanted.name)
                 return f"{wanted.name} is version {int(cell.write(wanted.value))}"

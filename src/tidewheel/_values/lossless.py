@@ -23,7 +23,7 @@ def check_whole(values: Iterable[Any], kind: pa.DataType) -> None:
         if not _WHOLE.issuperset(map(type, values)):
             for value in values:
                 if isinstance(value, float | Decimal | np.floating) and value != value // 1:
-                    raise pa.ArrowInvalid(f"{value!r} is no whole number, and int is declared")
+                    raise pa.ArrowInvalid(f"{value!r} is not a whole number, but int is declared")
     elif pa.types.is_list(kind):
         check_whole(chain.from_iterable(filter(None, values)), kind.value_type)
     elif pa.types.is_map(kind):

@@ -149,10 +149,10 @@ def test_a_key_deleted_while_nobody_watched_is_seen_by_the_next_watch(etcd):
         reader, writer = connection.reader("x", int), connection.writer("x", int)
         version = writer.write(1)
         reader.when.reaches(version, timeout=IN_TIME)
-        tell = connection._backend._tell
-        connection._backend._tell = lambda *_: None
+        report = connection._backend._report
+        connection._backend._report = lambda *_: None
         etcd.post(0, "/v3/kv/deleterange", {"key": to_base64(f"{prefix}/default/x".encode())})
-        connection._backend._tell = tell
+        connection._backend._report = report
         connection._backend._watch.interrupt()
         assert reader.when.reaches(version + 1, timeout=IN_TIME).value is None
 

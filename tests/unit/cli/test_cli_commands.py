@@ -185,7 +185,7 @@ def test_a_stop_that_was_asked_for_is_no_failure(program, ran):
     ran["stopped"] = True
     found = call("run", program)
     assert found.exit_code == 0
-    assert "stopped as asked, start again to go on" in found.stdout
+    assert "stopped as asked, start again to continue" in found.stdout
 
 
 @pytest.mark.parametrize(

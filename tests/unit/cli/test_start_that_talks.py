@@ -166,7 +166,7 @@ def test_ctrl_c_while_spark_starts_ends_in_order(program):
     assert status == 0, text
     assert "Traceback" not in text
     assert "stopping before the start goes further; press Ctrl-C again to abort" in text
-    assert "clicks: stopped as asked, start again to go on; 0 batches" in screen(text)[-1]
+    assert "clicks: stopped as asked, start again to continue; 0 batches" in screen(text)[-1]
     assert "incubator" not in text
 
 
@@ -175,7 +175,7 @@ def test_a_start_whose_jvm_is_told_to_end_too_ends_in_order(program):
     text, status = on_a_terminal("-m", "tidewheel", "run", program, terminated_at=b"starting: hosts")
     assert status == 0, text
     assert "error" not in text
-    assert "clicks: stopped as asked, start again to go on; 0 batches" in screen(text)[-1]
+    assert "clicks: stopped as asked, start again to continue; 0 batches" in screen(text)[-1]
 
 
 def test_a_signal_is_for_the_run_again_as_soon_as_spark_has_started(spark, tmp_path, monkeypatch):

@@ -43,7 +43,7 @@ def fleet(tmp_path):
 
 def options(fleet, events=None, **changed):
     tell = (lambda *_: None) if events is None else lambda event, facts: events.append((event, facts))
-    settings = {"lease": 60.0, "tell": tell, **changed}
+    settings = {"lease": 60.0, "on_event": tell, **changed}
     return NodeOptions("b", f"{fleet.where}/cells", f"{fleet.where}/inbox", **settings)
 
 
@@ -103,7 +103,7 @@ def test_what_runs_beside_a_node_tells_what_it_did_not_expect_and_goes_on(fleet)
             raise error
         again.set()
 
-    with node._beside(work, 0.001):
+    with node._repeating(work, 0.001):
         assert again.wait(SOON)
     assert events == [("failed", {"in": "work", "error": "KeyError: 'a bug'"})]
 
@@ -123,8 +123,8 @@ def test_what_cannot_be_tidied_is_told_once_until_it_works_again_and_keeps_nothi
     node._membership = SimpleNamespace(shards=lambda: {0}, assignment=lambda: SimpleNamespace(members=()))
     node._names = SimpleNamespace(tidy=lambda _: {}["a bug"])
     node._tidy()
-    swept = ("failed", {"in": "removing files of runs that are over", "error": "the store is away"})
-    named = ("failed", {"in": "removing the cells of nodes that are gone", "error": "KeyError: 'a bug'"})
+    swept = ("failed", {"in": "deleting files of ended runs", "error": "the store is away"})
+    named = ("failed", {"in": "deleting the cells of former nodes", "error": "KeyError: 'a bug'"})
     assert events == [swept, named]
     node._tidy()
     assert events == [swept, named]

@@ -14,7 +14,7 @@ from tidewheel._fleet import handover
 from tidewheel._fleet.chains import take
 from tidewheel._fleet.errors import Overtaken
 from tidewheel._fleet.ledger import ledger_of
-from tidewheel._fleet.over import Note, due, let_go
+from tidewheel._fleet.over import Note, due, remove_ended_runs
 from tidewheel._fleet.sweep import sweep
 from tidewheel.errors import FencedError
 from tidewheel.sinks import whole_files
@@ -38,7 +38,7 @@ def forgetting(fleet: Fleet, node: MemoryNode, after: float = 0.0):
     gone: list[int] = []
     for _ in range(2):
         sweep(fleet.chains(), grace=0.0, beginning=0.0)
-        gone += let_go(fleet.chains(), forget, after)
+        gone += remove_ended_runs(fleet.chains(), forget, after)
     return gone
 
 

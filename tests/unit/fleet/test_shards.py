@@ -86,7 +86,7 @@ def test_errors_name_the_node():
     one = add_node(Assignment(4), "a").assignment
     with pytest.raises(AlreadyMember, match="'a' is a member already"):
         add_node(one, "a")
-    with pytest.raises(UnknownNode, match="'b' is no member at epoch 1; members are: a"):
+    with pytest.raises(UnknownNode, match="'b' is not a member at epoch 1; members are: a"):
         remove_node(one, "b")
     for name in ("", "a/b", "x" * 101, ".a"):
         with pytest.raises(ConfigError, match="cannot name a node"):

@@ -154,7 +154,7 @@ def test_a_store_that_fails_is_logged_once_and_the_run_goes_on(caplog):
     with caplog.at_level(logging.WARNING):
         written(Gone("gone"), [commit(number) for number in range(1, 9)])
     assert [record.message for record in caplog.records].count(
-        "history cannot be written, and the job goes on without it: the server does not answer"
+        "history cannot be written, and the job continues without it: the server does not answer"
     ) == 1
 
 

@@ -68,7 +68,8 @@ def test_a_fraction_where_an_int_is_declared_is_refused_and_not_cut_off(declared
     text = failure(lambda s: s.map("m", lambda _: value, returns=declared), [1])
     assert "the values do not fit the type that is declared for them" in text
     assert (
-        "is no whole number, and int is declared. Convert them in the step before it, or declare what they are" in text
+        "is not a whole number, but int is declared. Convert them in the step before it, or declare what they are"
+        in text
     )
 
 

@@ -76,7 +76,9 @@ def test_a_join_that_there_is_not_is_refused_with_the_operator_and_those_that_th
 
 
 def test_a_length_in_place_of_windows_is_refused_with_what_to_write():
-    with pytest.raises(GraphError, match=r"operator 'w': '1 hour' is no kind of windows; write tumbling\('1 hour'\)"):
+    with pytest.raises(
+        GraphError, match=r"operator 'w': '1 hour' is not a kind of windows; write tumbling\('1 hour'\)"
+    ):
         source(job()).key_by("k", "user").window("w", "1 hour", n=count())
 
 

@@ -90,7 +90,7 @@ class EtcdBackend(Backend):
         }
         answer = self._request("/v3/kv/txn", body, deadline)
         if answer.get("succeeded"):
-            self._tell(path, Held(int(answer["header"]["revision"]), None))
+            self._report(path, Held(int(answer["header"]["revision"]), None))
         return bool(answer.get("succeeded"))
 
     def list(self, prefix: str, deadline: Deadline) -> dict[str, Held]:
@@ -109,12 +109,12 @@ class EtcdBackend(Backend):
         found = dict(self._read(items))
         gone = dict.fromkeys(self._present - found.keys(), Held(revision, None))
         for path, held in (found | gone).items():
-            self._tell(path, held)
+            self._report(path, held)
 
     def event(self, item: dict[str, Any], deleted: bool) -> None:
         """Report one change. Called by the watch."""
         for path, held in self._read([item]):
-            self._tell(path, Held(held.version, None) if deleted else held)
+            self._report(path, Held(held.version, None) if deleted else held)
 
     def following(self) -> None:
         """Report that all changes will be seen. Called by the watch."""
@@ -178,7 +178,7 @@ class EtcdBackend(Backend):
         """Return the time limit for one member, which leaves time to ask the others."""
         return max(_LEAST_ATTEMPT_S, min(_ATTEMPT_S, deadline.left() / len(self._address.endpoints)))
 
-    def _tell(self, path: str, held: Held) -> None:
+    def _report(self, path: str, held: Held) -> None:
         assert self._listener is not None
         self._listener.changed(path, self._noted(path, held))
 

@@ -76,7 +76,7 @@ def restore(checkpoints: StreamCheckpoints, at: At, *, keep_output: bool = False
     try:
         hold_checkpoint(checkpoints, newest.sequence, abandoned_name(commit.sequence), "savepoint")
     except (CorruptError, NotFound) as error:
-        _LOG.warning("what is left behind, checkpoint %d, is kept by no savepoint: %s", newest.sequence, error)
+        _LOG.warning("the abandoned checkpoint %d could not be kept as a savepoint: %s", newest.sequence, error)
     # Held until the new record exists: a concurrent collection must not delete the files that it will need.
     held = f"restoring-{run}"
     if isinstance(at, int):

@@ -103,13 +103,13 @@ def hot_keys(last: Sequence[CommitRecord]) -> list[dict[str, Any]]:
         for operator, keys in record.hot.items():
             for key, share in keys.items():
                 shares[operator, key] = shares.get((operator, key), 0.0) + share * record.rows_out.get(operator, 0)
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     found: list[dict[str, Any]] = []
     for (operator, key), messages in sorted(shares.items(), key=lambda each: -each[1]):
         rows = (record.rows_out.get(operator, 0) for record in last)
         total = sum(each for each in rows if each >= ENOUGH_FOR_SHARES)
-        if total and messages > _HOT * total and told[operator] < _HOT_KEYS:
-            told[operator] += 1
+        if total and messages > _HOT * total and counts[operator] < _HOT_KEYS:
+            counts[operator] += 1
             found.append({"operator": operator, "key": key, "share": messages / total})
     return sorted(found, key=lambda each: -each["share"])
 

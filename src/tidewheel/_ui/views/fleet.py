@@ -25,8 +25,8 @@ def fleet(site: Site, name: str) -> dict[str, Any]:
         return _by_chains(site, name) | {"fleet": True, "whole": False}
     with open_cells(site.cells) as connection, open_inbox(site.inbox) as inbox:
         status = Observer(connection, Chains(site.store, name), inbox).look()
-    told: dict[str, Any] = msgspec.to_builtins(status)
-    return told | {"fleet": True, "whole": True, "lag": status.lag, "moves": status.moves}
+    figures: dict[str, Any] = msgspec.to_builtins(status)
+    return figures | {"fleet": True, "whole": True, "lag": status.lag, "moves": status.moves}
 
 
 def _by_chains(site: Site, name: str) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def summary(site: Site, name: str) -> dict[str, Any]:
         "seconds_behind": behind.seconds,
         "clock": _seconds(None if head is None or head.epoch == MAX_TIME else head.epoch),
         "spark": [each.rows for each in records[-_SPARK:]],
-        "error": None if error is None else _told_error(error, standing),
+        "error": None if error is None else _error_details(error, standing),
         "now": time.time(),
     }
 
@@ -72,15 +72,15 @@ def overview(site: Site, name: str) -> dict[str, Any]:
     site.job(name)
     records = newest_records(site, name)
     run = newest_run(site, name)
-    told, head = summary(site, name), site.job(name).head_if_any()
-    last = _told_of(told["state"], records)
-    return told | {
+    job_summary, head = summary(site, name), site.job(name).head_if_any()
+    last = _commits_for_rates(job_summary["state"], records)
+    return job_summary | {
         "state_bytes": None if head is None or head.fleet is not None else sum(file.size for file in head.files()),
         "operators": operator_figures(run.operators if run else (), records, last),
         "window_seconds": (records[-1].at - records[0].at) / 1e9 if records else 0,
         "hot_keys": hot_keys(last),
         "rates_over": len(last),
-        "worked_at": _seconds(last[-1].at) if last and told["state"] in _OVER else None,
+        "worked_at": _seconds(last[-1].at) if last and job_summary["state"] in _OVER else None,
         "run": run.run if run else None,
         "version": run.version if run else None,
         "state_url": site.store.url,
@@ -119,7 +119,7 @@ def newest_run(site: Site, name: str) -> RunRecord | None:
     return runs[-1] if runs else None
 
 
-def _told_of(state: str, records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
+def _commits_for_rates(state: str, records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
     """Return the commits for a job's rates: the latest or, for a finished job, those of its last active minute."""
     if state in _OVER:
         return recent(at_work(records))
@@ -137,7 +137,7 @@ def _last_error(site: Site, name: str, head: Manifest | None) -> ErrorRecord | N
     return site.history.standing_error(name, worked_at)
 
 
-def _told_error(error: ErrorRecord, standing: Standing) -> dict[str, Any]:
+def _error_details(error: ErrorRecord, standing: Standing) -> dict[str, Any]:
     earlier = standing.holder is not None and standing.holder.run != error.run
     return {"text": error.text, "at": error.at / 1e9, "restarted": error.restarted, "earlier": earlier}
 
