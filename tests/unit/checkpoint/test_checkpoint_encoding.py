@@ -190,7 +190,7 @@ def test_a_shard_that_is_there_twice_is_refused():
 def test_a_change_of_a_page_that_is_not_there_is_refused(change):
     body = _listed(full_state())
     body[encoding._Body.__struct_fields__.index("shards")] = [[None, [change]]]
-    with pytest.raises(CorruptError, match="a page that is not there"):
+    with pytest.raises(CorruptError, match="a page that does not exist"):
         decode(_sealed(body))
 
 
