@@ -119,7 +119,7 @@ def test_python_workers_are_killed_and_their_tasks_run_again(tmp_path):
             for daemon in harness.children(java, "tidewheel._spark.daemon")
         ]
         # Small batches may run in processes of the driver's own instead of Spark's.
-        own = harness.children(process.pid, "tidewheel._spark.workers_beside")
+        own = harness.children(process.pid, "tidewheel._spark.worker_pool")
         for worker in (*own, *(worker for daemon in daemons for worker in harness.children(daemon))):
             kill(worker)
             killed += 1

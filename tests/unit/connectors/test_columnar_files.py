@@ -118,6 +118,9 @@ def test_a_parquet_file_has_the_values_that_spark_reads(spark, tmp_path, table, 
 def test_an_orc_file_has_the_values_that_spark_reads(spark, tmp_path, table):
     declared, contents = table
     assume("timestamp_ntz" not in declared)  # Spark does not read a time of ORC as one without a zone.
+    # Spark's reader of ORC fails for some parts of a second before 1970 ("nanos > 999999999 or < 0").
+    times = [column for column in contents.columns if pa.types.is_timestamp(column.type)]
+    assume(all(time is None or time.timestamp() >= 0 for column in times for time in column.to_pylist()))
     path = tmp_path / "part.orc"
     orc.write_table(contents, str(path))
     assert read(OrcSplit, path, declared) == by_spark(spark, spark_schema(declared), path)

@@ -285,6 +285,13 @@ def _with_pages(make: Callable[..., None]) -> Callable[..., None]:
 # What must not happen.
 
 
+def _own_spark() -> tuple[str, int] | None:
+    """Return the address of a Spark that other tests have started in this process: its objects call there when they end."""
+    pyspark = sys.modules.get("pyspark")
+    gateway = None if pyspark is None else pyspark.SparkContext._gateway
+    return None if gateway is None else (gateway.gateway_parameters.address, gateway.gateway_parameters.port)
+
+
 class Watch:
     """Notes every write outside of a folder, and every attempt to connect or to start a process, of this process."""
 
@@ -322,7 +329,8 @@ class Watch:
             "os.system",
             "os.posix_spawn",
         ):
-            self.found.append((event, arguments))
+            if event != "socket.connect" or arguments[1] != _own_spark():
+                self.found.append((event, arguments))
         elif (
             event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         ):

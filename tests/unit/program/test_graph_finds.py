@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tidewheel import Job, count, session, sum_, tumbling
-from tidewheel._connectors.schema import known_fields
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel._connectors.schema import declared_schema
+from tidewheel.errors import ConfigError, GraphError, OperatorError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
 from tidewheel.testing import run_in_memory
@@ -93,14 +93,15 @@ def test_columns_that_folders_add_are_not_called_missing(tmp_path):
     job.source("in", files(tmp_path, "json", schema="user string")).key_by("by", "day")
 
 
-def test_a_schema_is_read_without_spark_as_far_as_it_is_plain():
-    assert known_fields("`a b` INT, c: decimal(10, 2) NOT NULL, d struct<x: int, y: string> COMMENT 'z'") == {
-        "a b": pa.int32(),
-        "c": None,
-        "d": None,
-    }
-    assert known_fields(Order) == {"user": pa.string(), "cents": pa.int64(), "at": pa.timestamp("us", "UTC")}
-    assert known_fields("nonsense") is None
+def test_a_schema_is_read_without_spark():
+    text = "`a b` INT, c: decimal(10, 2) NOT NULL, d struct<x: int, y: string> COMMENT 'z'"
+    columns = {field.name: field.type for field in declared_schema(text)}
+    nested = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    assert columns == {"a b": pa.int32(), "c": pa.decimal128(10, 2), "d": nested}
+    kinds = {field.name: field.type for field in declared_schema(Order)}
+    assert kinds == {"user": pa.string(), "cents": pa.int64(), "at": pa.timestamp("us", "UTC")}
+    with pytest.raises(ConfigError, match="nonsense"):
+        declared_schema("nonsense")
 
 
 def keyed_numbers(**options):

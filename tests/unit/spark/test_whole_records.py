@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidewheel import Job
-from tidewheel._connectors.files.parquet_split import ParquetSplit
+from tidewheel._spark.batch_tasks import BatchTasks
 from tidewheel.errors import OperatorError
 from tidewheel.sinks import collect
 from tidewheel.sources import files
@@ -18,14 +18,14 @@ from tidewheel.sources import files
 
 @pytest.fixture
 def columns_read(monkeypatch):
-    """The columns of each file that was read, in the order of the reading."""
-    columns, read = [], ParquetSplit.read
+    """The columns of each file that tasks were asked to read, in the order of the batches."""
+    columns, run = [], BatchTasks._run_splits
 
-    def noting(split):
-        columns.append(list(split.only or split.columns.names))
-        return read(split)
+    def noting(tasks, splits, spec):
+        columns.extend(list(split.only or split.columns.names) for _, split in splits)
+        return run(tasks, splits, spec)
 
-    monkeypatch.setattr(ParquetSplit, "read", noting)
+    monkeypatch.setattr(BatchTasks, "_run_splits", noting)
     return columns
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from tidewheel import Job, Message, Output, StatefulLogic
 from tidewheel._spark.driver import Driver
 from tidewheel._spark.options import RunOptions
@@ -33,10 +31,7 @@ def job_of(items, folder, out):
     return job
 
 
-@pytest.mark.parametrize("trigger", [None, "direct"])
-def test_a_stream_that_goes_quiet_closes_within_a_tick_also_where_the_job_ran_without_ticks_before(
-    spark, tmp_path, trigger
-):
+def test_a_stream_that_goes_quiet_closes_within_a_tick_after_runs_without_ticks(spark, tmp_path):
     first, out = job_of([1, 2], tmp_path, collect()), collect()
     first.run(trigger="available-now", spark=spark, local=f"{tmp_path}/local")
     job = job_of([1, 2, 3, 11, 12], tmp_path, out)
@@ -47,7 +42,6 @@ def test_a_stream_that_goes_quiet_closes_within_a_tick_also_where_the_job_ran_wi
         RunOptions(
             spark=spark,
             local=f"{tmp_path}/local",
-            trigger=trigger,
             tick=0.5,
             progress=lambda p: progress.append(p.sequence),
         ),
@@ -57,7 +51,7 @@ def test_a_stream_that_goes_quiet_closes_within_a_tick_also_where_the_job_ran_wi
     while not out.records and done.is_alive():
         done.join(0.1)
     # Nothing but ticks brings further batches. They change nothing, so they are not committed.
-    assert bool(spark.streams.active) is (trigger is None)
+    assert not spark.streams.active
     # The batch after the one that emitted begins when that one has been told of.
     batch = driver.run.head.batch
     while driver.run.head.batch < batch + 1 and done.is_alive():

@@ -136,7 +136,8 @@ class Files(Sink):
         folder.clean(sequence)
 
     def place(self) -> str:
-        return f"files in {Url(self.path)}"
+        # The same text, whether a folder was given as a path or as a URL.
+        return f"files in {str(Url(self.path)).removeprefix('file://')}"
 
     def newest(self, job: str, sink: str) -> int | None:
         return TargetFolder(place_at(self.path), job, sink).newest()
