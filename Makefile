@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 UPGRADE ?=
+MATRIX ?=
 
-.PHONY: help setup demo fleet-demo kafka etcd java browser test test-again soak matrix lint docs site recording wheel release lock clean \
+.PHONY: help setup demo fleet-demo kafka etcd java browser test test-unit test-again soak matrix lint docs site recording wheel release lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
-	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency
+	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency bench-enrich bench-switch
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -26,16 +27,16 @@ demo: setup  ## a keyed stream job, killed, rescaled, resumed, and checked
 	@$(BIN)/python examples/demo.py
 
 fleet-demo: setup  ## three nodes, a million events from Kafka: one is killed, one paused, one drained, a fourth joins
-	@$(BIN)/python examples/fleet_demo.py
+	@PYTHONPATH=tests $(BIN)/python -m servers.fleet_demo
 
 kafka: setup  ## bring Apache Kafka, and Spark's connector to it, for the tests (once, by mvn)
-	@PYTHONPATH=tests $(BIN)/python -c 'from kafka_server import prepare; prepare()'
+	@PYTHONPATH=tests $(BIN)/python -c 'from servers.kafka_server import prepare; prepare()'
 
 etcd: setup  ## build etcd for the tests (once, by go); without go they take an older one, a Python package
-	@PYTHONPATH=tests $(BIN)/python -c 'from etcd_binary import etcd_binary; etcd_binary()'
+	@PYTHONPATH=tests $(BIN)/python -c 'from servers.etcd_binary import etcd_binary; etcd_binary()'
 
 java: setup  ## make a class archive, with which the tests' JVMs start sooner (once)
-	@PYTHONPATH=tests $(BIN)/python -c 'from java_archive import prepare; prepare()'
+	@PYTHONPATH=tests $(BIN)/python -c 'from servers.java_archive import prepare; prepare()'
 
 browser:  ## bring Chromium, for the tests and the pictures of the page (once, by apt-get)
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
@@ -44,14 +45,17 @@ test: setup kafka etcd java  ## the whole test suite
 	@$(BIN)/python -c 'from tidewheel._spark.java import require_java; require_java()'
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
+test-unit: setup  ## the unit tests alone: no Spark, no servers
+	$(BIN)/python -m pytest tests/unit -n 2 --dist worksteal
+
 test-again: setup  ## what failed in the last `make test`, alone: a test that passes now has a race, to be mended
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 soak: setup  ## the long tests
 	$(BIN)/python -m pytest -m slow
 
-matrix: setup  ## a part of the acceptance suite on every Spark that is supported
-	@$(BIN)/python tests/matrix.py
+matrix: setup  ## a part of the acceptance suite on every Spark and Python, also through Spark Connect (MATRIX="4.1/3.13")
+	@$(BIN)/python tests/matrix.py $(MATRIX)
 
 lint: setup  ## ruff, mypy, and the types that users' programs get
 	$(BIN)/ruff check src tests benchmarks examples
@@ -103,6 +107,9 @@ bench-checkpoints: setup  ## state as data, forks, look-ups and restarts beside 
 bench-rescale: setup  ## rescale a running job, beside Spark's own offline repartition
 	@$(BIN)/python -m benchmarks.rescale $(BENCH)
 
+bench-switch: setup  ## how long a running job pauses while another program takes it over
+	@$(BIN)/python -m benchmarks.switch $(BENCH)
+
 bench-hosts: setup  ## what it costs when shards change hosts
 	@$(BIN)/python -m benchmarks.hosts $(BENCH)
 
@@ -114,6 +121,9 @@ bench-route: setup  ## events into inboxes, beside plain appends to the same tra
 
 bench-many: setup  ## sessions, windows and several branches over flights (BENCH=--before: beside an older commit)
 	@$(BIN)/python -m benchmarks.many.run $(BENCH)
+
+bench-enrich: setup  ## steps that enrich records: calls of a service, aggregates
+	@$(BIN)/python -m benchmarks.enrich.run $(BENCH)
 
 bench-latency: setup  ## from publish to visible, NATS and Kafka, exactly once, beside an empty foreachBatch
 	@$(BIN)/python -m benchmarks.latency.run $(BENCH)

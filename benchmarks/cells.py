@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from servers import running_etcd  # noqa: E402
+from servers.stores import running_etcd  # noqa: E402
 from tidewheel import cells  # noqa: E402
 
 READERS, CHANGES = 100, 60

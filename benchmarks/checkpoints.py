@@ -29,7 +29,7 @@ from benchmarks.state.generate import SCHEMA
 from benchmarks.state.ours import running_sum
 from pyspark.sql import DataFrame, SparkSession
 
-from tidewheel import StoredJob, read_state
+from tidewheel import RunOptions, StoredJob, read_state
 from tidewheel._checkpoint.state_files import opener
 from tidewheel._state.local_copies import LocalCopies
 from tidewheel._state.state_file import StateFileWriter
@@ -61,7 +61,7 @@ def timed(function: Callable[[], Any]) -> float:
 
 def fill_ours(spark: SparkSession, work: Path) -> None:
     running_sum(work / "in", work / "state").run(
-        trigger="available-now", parallelism=2, spark=spark, local=str(work / "copies")
+        until="caught-up", parallelism=2, options=RunOptions(spark=spark, local=str(work / "copies"))
     )
 
 
@@ -209,11 +209,13 @@ def restart(work: Path, phase: str) -> list[float]:
     begun = time.perf_counter()
     first: list[float] = []
     running_sum(work / "in", work / "state").run(
-        trigger="available-now",
+        until="caught-up",
         parallelism=2,
-        spark=spark,
-        local=str(work / "copies-elsewhere"),
-        progress=lambda batch: first.append(time.perf_counter() - begun),
+        options=RunOptions(
+            spark=spark,
+            local=str(work / "copies-elsewhere"),
+            progress=lambda batch: first.append(time.perf_counter() - begun),
+        ),
     )
     return first[:1]
 

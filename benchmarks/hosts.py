@@ -13,6 +13,7 @@ import contextlib
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -23,8 +24,8 @@ from benchmarks.state.generate import SCHEMA
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from servers import running_seaweedfs  # noqa: E402
-from tidewheel import Job  # noqa: E402
+from servers.stores import running_seaweedfs  # noqa: E402
+from tidewheel import Job, RunOptions  # noqa: E402
 from tidewheel._checkpoint.manifest import Manifest  # noqa: E402
 from tidewheel._checkpoint.store import StreamCheckpoints  # noqa: E402
 from tidewheel._engine.shards import task_of  # noqa: E402
@@ -96,12 +97,12 @@ def measure(work: Path, state: str, keys: int, rows: int, batches: int) -> dict[
     (work / "later").mkdir()
     for path in later:
         path.rename(work / "later" / path.name)
-    options = {"trigger": "available-now", "parallelism": TASKS}
-    make(work, state).run(**options, local=str(work.absolute() / "host-a"))
+    options = RunOptions(until="caught-up", parallelism=TASKS, local=str(work.absolute() / "host-a"))
+    make(work, state).run(options=options)
     for path in later:
         (work / "later" / path.name).rename(path)
     hosts = Hosts(work, batches)
-    make(work, state).run(**options, local=str(work.absolute() / "copies"), progress=hosts)
+    make(work, state).run(options=replace(options, local=str(work.absolute() / "copies"), progress=hosts))
     commits = {commit.sequence: commit for commit in StreamCheckpoints(open_store(state), NAME).list()}
     ran = [batch for _, batch in hosts.ran]
     new, back = ran[batches], ran[2 * batches]

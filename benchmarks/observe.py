@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from benchmarks.page import measured
 
-from tidewheel import Job, sinks, sources
+from tidewheel import Job, RunOptions, sinks, sources
 from tidewheel._observe import logs
 from tidewheel._spark.session import session
 
@@ -82,12 +82,18 @@ def seconds(spark: Any, case: str, seen: bool, port: int) -> list[float]:
     batches, rows = CASES[case]
     with tempfile.TemporaryDirectory() as folder:
         job = job_of(f"{case}-{'on' if seen else 'off'}", folder, batches, rows)
-        options: dict[str, Any] = {"spark": spark, "local": f"{folder}/local", "parallelism": 2}
-        options |= {"trigger": "available-now", "history": "1 day" if seen else None}
+        options = RunOptions(
+            until="caught-up",
+            parallelism=2,
+            spark=spark,
+            local=f"{folder}/local",
+            history="1 day" if seen else None,
+            metrics=port if seen else None,
+        )
         if not seen:
-            return [batch.seconds for batch in job.run(**options).batches]
+            return [batch.seconds for batch in job.run(options=options).batches]
         with Scraper(port):
-            return [batch.seconds for batch in job.run(**options, metrics=port).batches]
+            return [batch.seconds for batch in job.run(options=options).batches]
 
 
 def main() -> None:

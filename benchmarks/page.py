@@ -16,7 +16,7 @@ from tidewheel import Job, sinks, sources
 from tidewheel._core.http_guard import guard_for
 from tidewheel._observe import places, records
 from tidewheel._observe.history_writer import CHUNK_COMMITS
-from tidewheel._observe.records import Behind, CommitRecord, OperatorRecord, RunRecord, Stored
+from tidewheel._observe.records import Behind, CommitRecord, RunRecord, StepRecord, Stored
 from tidewheel._storage import open_store
 from tidewheel._ui.app import VIEWS
 from tidewheel._ui.server import PageServer
@@ -28,9 +28,9 @@ ROUNDS = 5
 ARGUMENTS = {
     "diff": "&before=1&after=2",
     "checkpoint": "&at=2",
-    "browse": "&operator=count",
-    "key": "&operator=count&key=7",
-    "past": "&operator=count&key=7",
+    "browse": "&step=count",
+    "key": "&step=count&key=7",
+    "past": "&step=count&key=7",
 }
 TOOLS = ("diff", "verify")
 """What reads the state itself, as much as there is, when a button is pressed: not a view."""
@@ -42,13 +42,13 @@ def stored(url: str) -> None:
     numbers = job.source("in", sources.iterable(range(KEYS))).key_by("by", lambda n: n)
     numbers.stateful_map("count", lambda key, n, total: (total + 1, total + 1), default=0).sink("out", sinks.discard())
     run_in_memory(job, state=url)
-    graph = [OperatorRecord("in", "source", 0)]
+    graph = [StepRecord("in", "source", 0)]
     for number in range(20):
-        graph.append(OperatorRecord(f"step-{number}", "stateful_map", 1, True, ((graph[-1].name, 0),)))
+        graph.append(StepRecord(f"step-{number}", "stateful_map", 1, True, ((graph[-1].name, 0),)))
     names = [each.name for each in graph]
     now = time.time_ns()
     folder = open_store(url).at(places.job_folder("large"))
-    run = RunRecord("run", now - COMMITS * 10**9, n_shards=SHARDS, operators=tuple(graph))
+    run = RunRecord("run", now - COMMITS * 10**9, n_shards=SHARDS, steps=tuple(graph))
     folder.write(places.object_name(places.RUNS, run.at, "run"), records.RUNS.encode([run]))
     # As a run writes it, but at once.
     for number, first in enumerate(range(0, COMMITS, CHUNK_COMMITS)):
@@ -64,7 +64,7 @@ def commit(number: int, now: int, names: list[str]) -> CommitRecord:
         now - (COMMITS - number) * 10**9,
         run="run",
         seconds=0.5,
-        steps={"offsets": 0.01, "read": 0.1, "tasks": 0.3, "commit": 0.05, "publish": 0.02},
+        phases={"offsets": 0.01, "read": 0.1, "tasks": 0.3, "commit": 0.05, "publish": 0.02},
         rows=1000,
         rows_in=dict.fromkeys(names, 1000),
         rows_out=dict.fromkeys(names, 1000),

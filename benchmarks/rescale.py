@@ -25,7 +25,7 @@ from benchmarks.state.generate import SCHEMA
 from benchmarks.state.native import SETTINGS
 from pyspark.sql import SparkSession
 
-from tidewheel import Job
+from tidewheel import Job, RunOptions
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._engine.stopped_job import states
@@ -76,7 +76,9 @@ def ours(work: Path, loading: int, batches: int) -> tuple[list[BatchProgress], l
             job.rescale(TASKS[done // batches])
 
     job.run(
-        trigger="available-now", parallelism=TASKS[0], local=str(work.absolute() / "local-copies"), progress=progress
+        until="caught-up",
+        parallelism=TASKS[0],
+        options=RunOptions(local=str(work.absolute() / "local-copies"), progress=progress),
     )
     return seen[loading:], StreamCheckpoints(open_store(job.state), "rescale").list()
 

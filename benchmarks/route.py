@@ -27,9 +27,9 @@ import msgspec
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from nats_server import running_nats  # noqa: E402
-from tidewheel._connectors.inbox import open_inbox  # noqa: E402
-from tidewheel._fleet.router import Router  # noqa: E402
+from servers.nats_server import running_nats  # noqa: E402
+from tidewheel.fleet._inbox import open_inbox  # noqa: E402
+from tidewheel.fleet._nodes.router import Router  # noqa: E402
 
 EVENTS, EVERY, ROUNDS, SHARDS = 200_000, 10_000, 7, 64
 NODE_ROUNDS, NODE_SHARDS, NODE_SECONDS = 5, 16, 300

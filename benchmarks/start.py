@@ -85,7 +85,7 @@ def start(folder: Path, number: int) -> tuple[float, dict[str, float]]:
     program = folder / f"program_{number}.py"
     program.write_text(PROGRAM.format(folder=folder, number=number))
     began = time.perf_counter()
-    command = [sys.executable, "-m", "tidewheel", "run", str(program), "--trigger", "available-now"]
+    command = [sys.executable, "-m", "tidewheel", "run", str(program), "--until", "caught-up"]
     with _process(command) as process:
         spent: dict[str, float] = {}
         seconds = None

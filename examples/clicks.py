@@ -1,9 +1,10 @@
-"""Running totals per user: the program that `make demo` kills, rescales and resumes.
+"""Keep the clicks and the spending of each user; `make demo` kills, rescales and resumes this program.
 
-    tidewheel run examples/clicks.py --bounded --parallelism 2
+    make demo
 
-reads Parquet files from the folder in CLICKS (one per batch), keeps each user's clicks and spending as state, and
-writes one row per click with the user's totals so far, exactly once.
+To run it alone, put Parquet files with the columns `user` and `cents` into the folder `in` of a folder of your choice:
+
+    CLICKS=that/folder tidewheel run examples/clicks.py --until end --parallelism 2
 """
 
 import os
@@ -26,14 +27,14 @@ class Click:
 
 @dataclass
 class Totals:
-    """What is kept of each user."""
+    """The state of a user."""
 
     clicks: int = 0
     cents: int = 0
 
 
 def add(user: str, click: Click, totals: Totals) -> tuple[Totals, Totals]:
-    """Add a click to its user's totals; they are both what goes out and what is kept."""
+    """Add a click to the totals of its user; they are the output and the new state."""
     new = Totals(totals.clicks + 1, totals.cents + click.cents)
     return new, new
 

@@ -1,4 +1,7 @@
-"""The demo: a keyed stream job is killed in the middle, rescaled, resumed, and checked against an independent count."""
+"""Kill a job in the middle, rescale it, resume it, and compare its output and state with an independent count.
+
+make demo
+"""
 
 from __future__ import annotations
 
@@ -51,8 +54,8 @@ def generate() -> None:
 
 
 def run(parallelism: int, kill_after: int | None = None) -> list[dict[str, float]]:
-    """Run the job in a process of its own and show its progress; return its batches."""
-    command = [sys.executable, "-m", "tidewheel", "run", str(PROGRAM), "--bounded", "--json"]
+    """Run the job in a new process, print its progress, and return its batches."""
+    command = [sys.executable, "-m", "tidewheel", "run", str(PROGRAM), "--until", "end", "--json"]
     process = subprocess.Popen(
         [*command, "--parallelism", str(parallelism), "--local", str(FOLDER / "local")],
         env={**os.environ, "CLICKS": str(FOLDER)},
@@ -84,7 +87,7 @@ def run(parallelism: int, kill_after: int | None = None) -> list[dict[str, float
 
 
 def compare(killed: list[dict[str, float]], resumed: list[dict[str, float]]) -> int:
-    """Check output and state against a count that knows nothing of Tidewheel; show a table and the verdict."""
+    """Compare output and state with an independent count, and print a table and the result."""
     source = ds.dataset(FOLDER / "in").to_table()
     counted = source.group_by("user").aggregate([("cents", "count"), ("cents", "sum")])
     expected = dict(

@@ -1,10 +1,14 @@
-"""A fleet that is killed, drained, joined and paused while a million events come from Kafka, and counts each of them once.
+"""Kill, pause, drain and add nodes of a fleet while a million events arrive from Kafka; each event counts once.
 
     make fleet-demo
 
-Two producers write to a Kafka topic. A bridge, which is killed once, carries the records to the fleet's inbox in NATS. Up
-to four nodes, each with a Spark of its own, read it; their cells are in etcd. All are real processes on this machine. The
-last line is `fleet: exact` if the totals of every user equal those of a count that knows nothing of Tidewheel.
+starts Kafka, NATS and etcd on this machine and runs this program. To use servers of your own:
+
+    python examples/fleet_demo.py --brokers localhost:9092 --cells etcd://localhost:2379/demo --inbox nats://localhost:4222/demo
+
+Two producers write to a Kafka topic. A bridge, which is killed once, copies the records to the inbox of the fleet. Up to
+four nodes, each with its own Spark, read the inbox. The last line is `fleet: exact` if the totals of every user equal an
+independent count.
 """
 
 from __future__ import annotations
@@ -22,15 +26,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+from tidewheel import StoredJob
+from tidewheel.fleet import open_inbox
 
-from java_archive import java_options, prepare  # noqa: E402
-from kafka_server import Kafka, running_kafka  # noqa: E402
-from nats_server import running_nats  # noqa: E402
-from servers import running_etcd  # noqa: E402
-from tidewheel import StoredJob  # noqa: E402
-from tidewheel.fleet import open_inbox  # noqa: E402
+PROGRAM = Path(__file__).with_name("fleet_program.py")
 
 JOB, SHARDS, USERS = "fleet-demo", 16, 5_000
 LEASE = 5.0
@@ -41,7 +40,7 @@ _CHUNK = 2_000
 
 
 def events_of(producer: str, count: int) -> Iterator[tuple[str, dict[str, object]]]:
-    """Give the events of a producer: the same ones whoever asks."""
+    """Generate the events of a producer; they are the same in every call."""
     seed = PRODUCERS.index(producer) + 1
     for number in range(count):
         user = f"user-{(number * 7919 * seed + seed) % USERS}"
@@ -49,7 +48,7 @@ def events_of(producer: str, count: int) -> Iterator[tuple[str, dict[str, object
 
 
 def produce(brokers: str, producer: str, count: int, seconds: float) -> None:
-    """Write a producer's events to the topic, spread over some time."""
+    """Write the events of a producer to the topic, spread over some seconds."""
     from confluent_kafka import Producer
 
     client = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "linger.ms": 50})
@@ -62,8 +61,15 @@ def produce(brokers: str, producer: str, count: int, seconds: float) -> None:
     client.flush()
 
 
+def create_topic(brokers: str) -> None:
+    """Create the topic of the demo."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    AdminClient({"bootstrap.servers": brokers}).create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(60)
+
+
 def until(condition: Callable[[], object], what: str, seconds: float) -> None:
-    """Wait for something; fail with its name if it does not happen."""
+    """Wait for a condition; raise an error that names it after some seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -72,7 +78,7 @@ def until(condition: Callable[[], object], what: str, seconds: float) -> None:
 
 
 class Fleet:
-    """The processes of the demo, and where everything is."""
+    """The processes of the demo, and the URLs that they share."""
 
     def __init__(self, folder: Path, cells: str, inbox: str) -> None:
         open_inbox(inbox, SHARDS).close()
@@ -84,20 +90,19 @@ class Fleet:
         self._began = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Tell what happens, and when."""
+        """Print what happens, with the time since the start."""
         print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
 
     def start_node(self, name: str) -> None:
-        """Start a node in a process group of its own."""
-        command = [sys.executable, "-m", "tidewheel", "node", "--job", str(ROOT / "examples" / "fleet_program.py")]
+        """Start a node in its own process group."""
+        command = [sys.executable, "-m", "tidewheel", "node", "--job", str(PROGRAM)]
         command += ["--cells", self.cells, "--inbox", self.inbox, "--state", self.state, "--name", name, "--json"]
         command += ["--lease", f"{LEASE} s", "--master", "local[1]", "--local", f"{self.folder}/local"]
         command += ["--conf", "spark.driver.memory=768m"]
-        command += ["--conf", f"spark.driver.extraJavaOptions={java_options()}"]
         self._start(name, command)
 
     def start_bridge(self, brokers: str) -> None:
-        """Start the bridge from the topic to the inbox."""
+        """Start the bridge that copies the topic to the inbox."""
         command = [sys.executable, "-m", "tidewheel", "bridge", "kafka", "--brokers", brokers, "--topic", TOPIC]
         self._start(BRIDGE, [*command, "--inbox", self.inbox])
 
@@ -107,31 +112,31 @@ class Fleet:
             command = [sys.executable, __file__, "--produce", producer, "--events", str(count), "--brokers", brokers]
             self.producers.append(subprocess.Popen([*command, "--seconds", str(seconds)]))
 
-    def told(self, name: str, event: str | None = None, after: float = 0.0) -> list[dict]:
-        """Return what a node has said, of one kind and after some time."""
+    def events(self, name: str, event: str | None = None, after: float = 0.0) -> list[dict]:
+        """Return the events that a node printed: of one kind, and after some time."""
         lines = self._log(name).read_text(errors="replace").splitlines() if self._log(name).exists() else []
         found = [json.loads(line) for line in lines if line.startswith('{"event"')]
         return [said for said in found if event in (None, said["event"]) and said["at"] > after]
 
     def shards(self, name: str) -> set[int]:
-        """Return the shards that a node adopted last."""
-        adopted = self.told(name, "adopted")
+        """Return the shards that a node adopted most recently."""
+        adopted = self.events(name, "adopted")
         return set(adopted[-1]["shards"]) if adopted else set()
 
     def wait_for_commits(self, names: str, after: float = 0.0, seconds: float = 120) -> None:
         """Wait until each of these nodes has committed a batch."""
         for name in names:
             until(
-                lambda name=name: self.alive(name) and self.told(name, "batch", after), f"a commit of {name}", seconds
+                lambda name=name: self.alive(name) and self.events(name, "batch", after), f"a commit of {name}", seconds
             )
 
     def first_commit_for(self, shards: set[int], after: float) -> float | None:
         """Return when a node that adopted one of these shards committed a batch after it."""
         times = []
         for name in self.nodes:
-            for said in self.told(name, "adopted", after):
+            for said in self.events(name, "adopted", after):
                 if shards & set(said["shards"]):
-                    times += [batch["at"] for batch in self.told(name, "batch", said["at"])][:1]
+                    times += [batch["at"] for batch in self.events(name, "batch", said["at"])][:1]
         return min(times, default=None)
 
     def signal(self, name: str, number: int) -> None:
@@ -144,16 +149,16 @@ class Fleet:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def counted(self) -> int:
-        """Return how many events the state of all shards counts."""
+        """Return the number of events in the state of all shards."""
         return sum(n for n, _ in self.totals().values())
 
     def totals(self) -> dict[str, tuple[int, int]]:
-        """Return number and sum of each user's events, from the store alone."""
+        """Read the number and sum of the events of each user from the stored state."""
         stored = StoredJob(JOB, state=self.state).scan("totals")
         return {user: (kept["n"], kept["total"]) for user, kept in stored}
 
     def published(self) -> dict[str, tuple[int, int]]:
-        """Return each user's last total in the output; fail if one was published twice."""
+        """Return the last total of each user in the output; raise an error if a row was published twice."""
         seen: set[tuple[str, int]] = set()
         last: dict[str, tuple[int, int]] = {}
         for path in (self.folder / "out").glob("*.json"):
@@ -166,7 +171,7 @@ class Fleet:
         return last
 
     def close(self) -> None:
-        """End every process that is left."""
+        """Kill every process that still runs."""
         for process in self.nodes.values():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -176,7 +181,7 @@ class Fleet:
             process.wait()
 
     def alive(self, name: str) -> bool:
-        """Return True; fail with the end of its log if a node or the bridge has ended."""
+        """Return True, or raise an error with the end of the log if a node or the bridge has ended."""
         if self.nodes[name].poll() is not None:
             raise RuntimeError(f"{name} ended:\n{self._log(name).read_text(errors='replace')[-3000:]}")
         return True
@@ -196,23 +201,23 @@ class Fleet:
         return self.folder / f"{name}.log"
 
 
-def show(fleet: Fleet, kafka: Kafka, events: int, seconds: float) -> None:
-    """Let everything happen to a fleet while events flow; raise if one event is not counted exactly once."""
-    kafka.create(TOPIC, PARTITIONS)
+def show(fleet: Fleet, brokers: str, events: int, seconds: float) -> None:
+    """Do all of this to a fleet while events arrive; raise an error unless each event is counted once."""
+    create_topic(brokers)
     for name in "abc":
         fleet.start_node(name)
     fleet.say("three nodes start, each with a Spark of its own")
     for name in "abc":
-        until(lambda name=name: fleet.alive(name) and fleet.told(name, "joined"), f"node {name} joins", 180)
-    fleet.start_producers(kafka.brokers, events // len(PRODUCERS), seconds)
-    fleet.start_bridge(kafka.brokers)
-    fleet.say(f"two producers write {events:,} events to {type(kafka).__name__}, a bridge carries them to the inbox")
+        until(lambda name=name: fleet.alive(name) and fleet.events(name, "joined"), f"node {name} joins", 180)
+    fleet.start_producers(brokers, events // len(PRODUCERS), seconds)
+    fleet.start_bridge(brokers)
+    fleet.say(f"two producers write {events:,} events to Kafka, a bridge copies them to the inbox")
     fleet.wait_for_commits("abc")
     fleet.say("all three have committed: " + ", ".join(f"{n} has {len(fleet.shards(n))} shards" for n in "abc"))
 
     fleet.signal(BRIDGE, signal.SIGKILL)
     fleet.nodes[BRIDGE].wait()
-    fleet.start_bridge(kafka.brokers)
+    fleet.start_bridge(brokers)
     fleet.say("the bridge is killed (SIGKILL) and started again")
 
     lost, killed = fleet.shards("b"), time.time()
@@ -233,9 +238,9 @@ def show(fleet: Fleet, kafka: Kafka, events: int, seconds: float) -> None:
     fleet.signal("c", signal.SIGCONT)
     woken = time.time()
     fleet.say("others work on its shards; node c wakes up")
-    until(lambda: fleet.alive("c") and fleet.told("c", "adopted", woken), "node c begins anew", 120)
-    revoked = fleet.told("c", "revoked", paused)
-    fleet.say(f"node c has begun anew{', after its commit was refused' if revoked else ''}")
+    until(lambda: fleet.alive("c") and fleet.events("c", "adopted", woken), "node c rejoins", 120)
+    revoked = fleet.events("c", "revoked", paused)
+    fleet.say(f"node c has rejoined{', after its commit was refused' if revoked else ''}")
 
     fleet.say(fleet.ran("fleet", "drain", "a", "--job", JOB, "--cells", fleet.cells, "--wait", "2 min").strip())
     for producer in fleet.producers:
@@ -255,7 +260,7 @@ def show(fleet: Fleet, kafka: Kafka, events: int, seconds: float) -> None:
 
 
 def check(fleet: Fleet, events: int) -> None:
-    """Compare what the fleet's state and output say with a count that knows nothing of Tidewheel."""
+    """Compare state and output of the fleet with an independent count."""
     counts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     for producer in PRODUCERS:
@@ -268,34 +273,29 @@ def check(fleet: Fleet, events: int) -> None:
         if wrong:
             user = wrong[0]
             raise RuntimeError(
-                f"the {name} of {len(wrong)} users is wrong: {user} has {found.get(user)}, counted were {expected.get(user)}"
+                f"the {name} of {len(wrong)} users is wrong: {user} has {found.get(user)}, expected {expected.get(user)}"
             )
 
 
 def main() -> None:
-    """Run the demo, or a producer of it."""
+    """Run the demo, or one of its producers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=80.0, help="over how long the events are spread")
-    parser.add_argument("--produce")
-    parser.add_argument("--brokers")
+    parser.add_argument("--brokers", required=True, help="the Kafka brokers")
+    parser.add_argument("--cells", help="the URL for the cells of the fleet")
+    parser.add_argument("--inbox", help="the URL for the inbox of the fleet")
+    parser.add_argument("--produce", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.produce:
         produce(given.brokers, given.produce, given.events, given.seconds)
         return
-    with tempfile.TemporaryDirectory(prefix="fleet-demo-") as name:
-        folder = Path(name)
-        prepare()
-        with (
-            running_etcd(folder / "etcd") as etcd,
-            running_nats(folder / "nats") as nats,
-            running_kafka(folder / "kafka") as kafka,
-        ):
-            fleet = Fleet(folder, etcd.url("fleet"), nats.url("events"))
-            try:
-                show(fleet, kafka, given.events, given.seconds)
-            finally:
-                fleet.close()
+    with tempfile.TemporaryDirectory(prefix="fleet-demo-") as folder:
+        fleet = Fleet(Path(folder), given.cells, given.inbox)
+        try:
+            show(fleet, given.brokers, given.events, given.seconds)
+        finally:
+            fleet.close()
     print("fleet: exact")
 
 

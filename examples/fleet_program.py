@@ -1,4 +1,11 @@
-"""The job of the fleet demo: how many events each user had, and what they add up to."""
+"""Count and sum the events of each user in a fleet: several nodes share the shards of one job.
+
+    make fleet-demo
+
+To run one node alone, with its inbox and cells in folders:
+
+    tidewheel node --job examples/fleet_program.py --inbox file:inbox --cells file:cells --state file:state --name a
+"""
 
 import os
 from dataclasses import dataclass
@@ -9,7 +16,7 @@ from tidewheel.sources import inbox
 
 @dataclass
 class Event:
-    """What producers send."""
+    """An event that a producer sends."""
 
     user: str
     amount: int

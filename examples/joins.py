@@ -1,8 +1,9 @@
-"""Orders with their payments, each in the currency's rate of its time: an interval join, and an as-of join behind it.
+"""Join orders with their payments, and the result with the exchange rate of its time.
 
     python examples/joins.py
 
-A payment belongs to an order if it comes within an hour after it. An order without one is told as soon as none can come.
+The first join is an interval join, the second an as-of join. A payment belongs to an order if it comes within an hour
+after the order. An order without a payment is emitted as soon as no payment can come.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tidewheel.sources import iterable
 
 @dataclass
 class Order:
-    """What was ordered."""
+    """An order in some currency."""
 
     id: int
     at: datetime
@@ -33,7 +34,7 @@ class Payment:
 
 @dataclass
 class Rate:
-    """What a currency is worth from a time on."""
+    """The rate of a currency from a time on."""
 
     currency: str
     at: datetime
@@ -51,7 +52,7 @@ class Paid:
 
 
 def at(clock: str) -> datetime:
-    """Return a time of the first day of the year."""
+    """Return a time on 1 January 2026."""
     return datetime.fromisoformat(f"2026-01-01 {clock}").replace(tzinfo=UTC)
 
 
@@ -69,17 +70,12 @@ RATES = [
     Rate("pound", at("12:00"), 9),
 ]
 
-ANY_LAG = "3 hours"
+MAX_DELAY = "3 hours"
 
-job = Job("paid-orders", state="file:.cache/examples/joins")
-orders = job.source("orders", iterable(ORDERS)).assign_timestamps("ordered", "at").limit_out_of_orderness("o", ANY_LAG)
-late_orders = orders.late
-payments = (
-    job.source("payments", iterable(PAYMENTS)).assign_timestamps("paid", "at").limit_out_of_orderness("p", ANY_LAG)
-)
-late_payments = payments.late
-rates = job.source("rates", iterable(RATES)).assign_timestamps("set", "at").limit_out_of_orderness("r", ANY_LAG)
-late_rates = rates.late
+job = Job("paid-orders")
+orders = job.source("orders", iterable(ORDERS)).event_time("at", max_delay=MAX_DELAY, name="ordered")
+payments = job.source("payments", iterable(PAYMENTS)).event_time("at", max_delay=MAX_DELAY, name="paid")
+rates = job.source("rates", iterable(RATES)).event_time("at", max_delay=MAX_DELAY, name="set")
 (
     orders.key_by("by-order", "id")
     .interval_join(
@@ -104,4 +100,4 @@ late_rates = rates.late
 )
 
 if __name__ == "__main__":
-    job.run(bounded=True)
+    job.run(until="end")

@@ -1,4 +1,4 @@
-"""Visits to a site: a visit ends when a visitor has not clicked for 30 minutes. Clicks that were sent twice count once.
+"""Find the visits to a site: a visit ends when its visitor has not clicked for 30 minutes. Repeated clicks count once.
 
 python examples/sessions.py
 """
@@ -25,7 +25,7 @@ class Click:
 
 
 def click(id: int, clock: str, visitor: str, page: str) -> Click:
-    """Return a click at a time of the first day of the year."""
+    """Return a click on 1 January 2026."""
     return Click(id, visitor, datetime.fromisoformat(f"2026-01-01 {clock}").replace(tzinfo=UTC), page)
 
 
@@ -52,10 +52,9 @@ def add(pages: list[Any], click: Click) -> list[Any]:
     return [*pages, [click.id, click.page]]
 
 
-job = Job("visits", state="file:.cache/examples/sessions")
-clicks = job.source("clicks", iterable(CLICKS, batch_size=2)).assign_timestamps("at", "at")
-on_time = clicks.limit_out_of_orderness("bound", "15 min")
-late = on_time.late
+job = Job("visits")
+clicks = job.source("clicks", iterable(CLICKS, batch_size=2))
+on_time = clicks.event_time("at", max_delay="15 minutes")
 (
     on_time.key_by("by-visitor", "visitor")
     .deduplicate("once", "1 hour", by=lambda click: click.id)
@@ -63,7 +62,7 @@ late = on_time.late
     .map("line", line, returns=str)
     .sink("out", console())
 )
-late.sink("late", console())
+on_time.late.sink("late", console())
 
 if __name__ == "__main__":
-    job.run(bounded=True)
+    job.run(until="end")

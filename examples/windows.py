@@ -1,8 +1,9 @@
-"""The three best-selling products of every ten minutes: tumbling windows, late sales set apart, top-n per window.
+"""Find the three best-selling products of every ten minutes: a window for each product, then the best of each window.
 
     python examples/windows.py
 
-Sales come out of order. Up to five minutes behind the latest one they count; what comes later is shown apart.
+Sales arrive out of order. A sale counts if it is at most five minutes older than the latest one; later ones are printed
+as too late.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class Sale:
 
 
 def sale(clock: str, product: str, pieces: int) -> Sale:
-    """Return a sale at a time of the first day of the year."""
+    """Return a sale on 1 January 2026."""
     return Sale(datetime.fromisoformat(f"2026-01-01 {clock}").replace(tzinfo=UTC), product, pieces)
 
 
@@ -45,12 +46,12 @@ SALES = [
 
 
 def add_up(sold: list[Any], sale: Sale) -> list[Any]:
-    """Add a sale to what its product sold in the window."""
+    """Add a sale to the pieces of its product in the window."""
     return [sale.product, sold[1] + sale.pieces]
 
 
 def keep_best(best: list[Any], result: WindowResult) -> list[Any]:
-    """Keep the products that sold best, of those whose window has ended."""
+    """Add a product to the best of its window, and keep the first three."""
     return sorted([*best, result.value], key=lambda sold: (-sold[1], sold[0]))[:TOP]
 
 
@@ -60,10 +61,9 @@ def line(result: WindowResult) -> str:
     return f"{result.start:%H:%M} to {result.end:%H:%M}: {names}"
 
 
-job = Job("best-sellers", state="file:.cache/examples/windows")
-sales = job.source("sales", iterable(SALES, batch_size=3)).assign_timestamps("at", "at")
-on_time = sales.limit_out_of_orderness("bound", "5 min")
-late = on_time.late
+job = Job("best-sellers")
+sales = job.source("sales", iterable(SALES, batch_size=3))
+on_time = sales.event_time("at", max_delay="5 minutes")
 ten_minutes = tumbling("10 min")
 (
     on_time.key_by("by-product", "product")
@@ -73,7 +73,9 @@ ten_minutes = tumbling("10 min")
     .map("line", line, returns=str)
     .sink("out", console())
 )
-late.map("late-line", lambda sale: f"too late: {sale.product} {sale.pieces}", returns=str).sink("late", console())
+on_time.late.map("late-line", lambda sale: f"too late: {sale.product} {sale.pieces}", returns=str).sink(
+    "late", console()
+)
 
 if __name__ == "__main__":
-    job.run(bounded=True)
+    job.run(until="end")

@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from kafka_server import Kafka, running_kafka
-from tidewheel import Job, sinks, sources
+from servers.kafka_server import Kafka, running_kafka
+from tidewheel import Job, RunOptions, sinks, sources
 from tidewheel._spark.session import session
 
 PARTITIONS, ROUNDS, READ = 2, 3, 5
@@ -104,7 +104,7 @@ def _job_speed(server: Kafka, size: int, folder: str) -> float:
     job = Job("bench", state=f"{folder}/job", n_shards=4)
     job.source("in", sources.kafka(server.brokers, "in", max_records=size // 3 + 1)).sink("out", sinks.discard())
     spark = session("local[2]", {})
-    result = job.run(trigger="available-now", spark=spark, local=f"{folder}/local")
+    result = job.run(until="caught-up", options=RunOptions(spark=spark, local=f"{folder}/local"))
     spark.stop()
     assert sum(batch.rows for batch in result.batches) == size
     measured = result.batches[1:]

@@ -21,8 +21,8 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from nats_server import Nats, running_nats
-from tidewheel import Job, sinks, sources
+from servers.nats_server import Nats, running_nats
+from tidewheel import Job, RunOptions, sinks, sources
 from tidewheel._connectors.nats.client import NatsConnection
 from tidewheel._spark.session import session
 
@@ -91,7 +91,7 @@ def _job_speed(server: Nats, size: int, folder: str) -> float:
     source = sources.nats(server.server, "in", max_records=size // 4, tasks=2)
     job.source("in", source).sink("out", sinks.discard())
     spark = session("local[2]", {})
-    result = job.run(trigger="available-now", spark=spark, local=f"{folder}/local")
+    result = job.run(until="caught-up", options=RunOptions(spark=spark, local=f"{folder}/local"))
     spark.stop()
     assert sum(batch.rows for batch in result.batches) == size
     measured = result.batches[1:]

@@ -17,7 +17,7 @@ from benchmarks.connectors.sinks import batches, compared, through
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from postgres_server import Postgres, running_postgres
+from servers.postgres_server import Postgres, running_postgres
 from tidewheel import sinks
 
 _COLUMNS = "id bigint, name text, amount double precision, at timestamptz"

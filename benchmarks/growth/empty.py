@@ -1,4 +1,4 @@
-"""An empty batch of a job with one timer operator: it costs what is due, whatever the number of shards.
+"""An empty batch of a job with one timer step: it costs what is due, whatever the number of shards.
 
 Every shard holds keys whose timers are far away. The time is that of a whole batch without data whose epoch finds nothing due:
 tasks, commit and all, in one process with one task, over the local copies that Spark's tasks have.
@@ -33,4 +33,4 @@ def empty_batch(n_shards: int) -> float:
 
 if __name__ == "__main__":
     cases = {shards: empty_batch(shards) for shards in SHARDS}
-    hand_over(Growth("empty_ms_2048", "an empty batch with one timer operator", "shards", "ms", cases, 15))
+    hand_over(Growth("empty_ms_2048", "an empty batch with one timer step", "shards", "ms", cases, 15))

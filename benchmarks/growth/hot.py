@@ -1,6 +1,6 @@
 """A hot key: thousands of entries wait on one key, and an epoch ends a thousand of them.
 
-The time is that of the whole batch without data, tasks, commit and all, for the slowest of the operators that keep entries:
+The time is that of the whole batch without data, tasks, commit and all, for the slowest of the steps that keep entries:
 deduplicate, ttl_map, interval join and as-of join.
 """
 

@@ -1,4 +1,4 @@
-"""State written anew while no batch runs: an import, an upgrade, another number of shards, keys that move to another job.
+"""State written anew while no batch runs: an import, an upgrade, another number of shards.
 
 The cost is the most memory that the process ever had above what it had when the work began. State is two shards, so that
 whoever holds a shard in memory holds half of all.
@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from benchmarks.growth.growth import Growth, hand_over
 
 from tidewheel import Job
-from tidewheel._checkpoint.transfer import JobPlace
-from tidewheel._engine.move import move
+from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._engine.reshard import reshard
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
@@ -60,15 +59,7 @@ def resharded(folder: str, megabytes: int) -> Callable[[], object]:
     return lambda: reshard(JobPlace("offline", f"file://{folder}"), 4 * SHARDS)
 
 
-def moved(folder: str, megabytes: int) -> Callable[[], object]:
-    """Move all keys to another job."""
-    with MemoryRun(job(folder, "target")) as run:
-        run.batch({"in": [{"user": -1, "n": b""}]})
-    state = f"file://{folder}"
-    return lambda: move(JobPlace("offline", state), JobPlace("target", state), shards=range(SHARDS))
-
-
-WORKS = {work.__name__: work for work in (imported, upgraded, resharded, moved)}
+WORKS = {work.__name__: work for work in (imported, upgraded, resharded)}
 
 
 def peak_mb() -> float:

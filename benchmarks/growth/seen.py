@@ -62,11 +62,11 @@ def batch_ms(number: int) -> float:
         at = 0
         for n in range(4):
             at = add_file(folder, f"first-{n:03}")
-        job(folder).run(trigger="available-now", parallelism=1)
+        job(folder).run(until="caught-up", parallelism=1)
         for n in range(BATCHES):
             add_file(folder, f"then-{n:03}")
         with having_seen(number, at):
-            done = job(folder).run(trigger="available-now", parallelism=1)
+            done = job(folder).run(until="caught-up", parallelism=1)
         # The first batch of a run warms up what all runs need.
         seconds = [batch.seconds for batch in done.batches[1:]]
         return min(seconds) * 1000

@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from tidewheel import Job, codecs, sinks, sources
+from tidewheel import Job, RunOptions, codecs, sinks, sources
 
 
 @dataclass
@@ -31,7 +31,7 @@ def main() -> None:
     broken = events.broken
     broken.sink("broken", sinks.discard())
     events.key_by("by-user", "user").stateful_map("count", count, default=0).sink("out", sink)
-    job.run(master="local[2]", parallelism=2, local=f"{work}/copies")
+    job.run(parallelism=2, options=RunOptions(master="local[2]", local=f"{work}/copies"))
 
 
 if __name__ == "__main__":

@@ -8,18 +8,34 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import benchmarks.latency
-from benchmarks.latency.transports import Transport, running, transport
+from benchmarks.latency.transports import Transport, connector_jars, running, transport
 
 ROOT = Path(__file__).parents[2]
-GOALS = {"p50_vs_empty": 0.8, "p99_vs_empty": 1.6}
+GOALS = {"p50_vs_empty": 0.8, "p99_vs_empty": 1.6, "kafka_1000_p50_vs_rtm": 2, "kafka_1000_p99_vs_rtm": 1}
 START_S = 180.0
 """How long a job may take until its first result."""
+JOBS = {"nats": "nats", "kafka": "kafka", "rtm": "kafka"}
+"""What is measured, and over which system: our job over NATS and Kafka, and Spark's Real-Time Mode over Kafka."""
+
+
+class Measured(NamedTuple):
+    """How long results took, and whether the benchmark itself was in time."""
+
+    p50_ms: float
+    p99_ms: float
+    messages: int
+    late_ms: float
+    """By how much the sender was behind its schedule, for 99 of 100 messages."""
+    stored_p99_ms: float
+    """After how long the server had stored 99 of 100 messages: until then no job can see them."""
+    behind: int
+    """How many messages had no result when the sender ended."""
 
 
 def arguments() -> argparse.Namespace:
@@ -29,7 +45,7 @@ def arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--rate", type=int, action="append", help="messages a second; 50 and 1,000 if none is given")
-    parser.add_argument("--only", choices=("nats", "kafka"), action="append", help="measure these systems alone")
+    parser.add_argument("--only", choices=tuple(JOBS), action="append", help="measure only these")
     parser.add_argument("--seconds", type=float, default=20, help="how long messages are counted")
     parser.add_argument("--warmup", type=float, default=20, help="how long messages are sent before")
     parser.add_argument("--no-empty", action="store_true", help="leave the empty foreachBatch out, and the ratios")
@@ -43,47 +59,67 @@ def empty_batch_ms() -> float:
     return float(json.loads(ran.stdout.splitlines()[-1])["figures"][0]["batch_ms"])
 
 
-def measured(system: str, rate: int, options: argparse.Namespace) -> list[float]:
-    """Return how many ms each message took that was sent after the warm-up."""
+def measured(name: str, rate: int, options: argparse.Namespace) -> Measured:
+    """Return how long the messages took that were sent after the warm-up."""
+    system = JOBS[name]
     took: dict[int, float] = {}
-    lock = threading.Lock()
 
     def seen(data: bytes) -> None:
-        now, sent = time.time_ns(), json.loads(data)["sent"]
-        with lock:
-            took[sent] = (now - sent) / 1e6
+        sent = json.loads(data)["sent"]
+        # A job that is at least once may give a result again.
+        took.setdefault(sent, (time.time_ns() - sent) / 1e6)
 
     with tempfile.TemporaryDirectory() as folder, running(system, Path(folder) / "server") as server:
         client = transport(system, server)
         client.watch(seen)
-        command = [sys.executable, "-m", "benchmarks.latency.job", system, client.url, folder]
         with (Path(folder) / "log").open("w") as log:
+            command = _command(name, client.url, folder)
             job = subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=log, stderr=log)
         try:
             _send(client, rate, lambda: bool(took) or job.poll() is not None, START_S)
             if not took:
-                sys.exit(f"{system}: no result in {START_S:.0f} s:\n{(Path(folder) / 'log').read_text()[-2000:]}")
+                sys.exit(f"{name}: no result in {START_S:.0f} s:\n{(Path(folder) / 'log').read_text()[-2000:]}")
             _send(client, rate, lambda: False, options.warmup)
             first = time.time_ns()
-            sent_until = _send(client, rate, lambda: False, options.seconds)
-            _wait_for(lambda: max(took) >= sent_until)
+            sent = _send(client, rate, lambda: False, options.seconds)
+            behind = sum(1 for each in sent if each.at not in took)
+            _wait_for(lambda: max(took) >= sent[-1].at)
         finally:
             job.send_signal(signal.SIGTERM)
             job.wait()
-            client.close()
-    return [ms for sent, ms in took.items() if sent >= first]
+            client.close()  # It waits for what is not stored yet.
+    found = [ms for at, ms in took.items() if at >= first]
+    late, stored = [each.late_ms for each in sent], [client.stored[each.at] for each in sent]
+    return Measured(statistics.median(found), _p99(found), len(found), _p99(late), _p99(stored), behind)
 
 
-def _send(client: Transport, rate: int, enough: Callable[[], bool], seconds: float) -> int:
-    """Send at an even rate for a while, or until there is enough; return a time before which the last one was sent."""
+def _p99(figures: Sequence[float]) -> float:
+    return sorted(figures)[int(len(figures) * 0.99)]
+
+
+def _command(name: str, url: str, folder: str) -> list[str]:
+    if name == "rtm":
+        jars = ",".join(map(str, sorted(connector_jars().glob("*.jar"))))
+        return [sys.executable, "-m", "benchmarks.latency.realtime", url, folder, jars]
+    return [sys.executable, "-m", "benchmarks.latency.job", name, url, folder]
+
+
+class Sent(NamedTuple):
+    """A message: when it was sent, in ns since 1970, and how long after its time."""
+
+    at: int
+    late_ms: float
+
+
+def _send(client: Transport, rate: int, enough: Callable[[], bool], seconds: float) -> list[Sent]:
+    """Send at an even rate for a while, or until there is enough; return what was sent."""
     began = time.monotonic()
-    number, last = 0, 0
+    sent: list[Sent] = []
     while time.monotonic() - began < seconds and not enough():
-        last = time.time_ns()
-        client.send(number)
-        number += 1
-        time.sleep(max(0.0, began + number / rate - time.monotonic()))
-    return last
+        late = time.monotonic() - (began + len(sent) / rate)
+        sent.append(Sent(client.send(len(sent)), late * 1000))
+        time.sleep(max(0.0, began + len(sent) / rate - time.monotonic()))
+    return sent
 
 
 def _wait_for(condition: Callable[[], bool]) -> None:
@@ -98,6 +134,21 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
 
 
+def _ratios(document: Mapping[str, Any]) -> dict[str, float]:
+    """Return the ratios that have goals, where both of their figures were measured."""
+    wanted = {
+        "p50_vs_empty": ("nats_50_p50_ms", "empty_ms"),
+        "p99_vs_empty": ("nats_50_p99_ms", "empty_ms"),
+        "kafka_1000_p50_vs_rtm": ("kafka_1000_p50_ms", "rtm_1000_p50_ms"),
+        "kafka_1000_p99_vs_rtm": ("kafka_1000_p99_ms", "rtm_1000_p99_ms"),
+    }
+    return {
+        ratio: round(document[ours] / document[other], 2)
+        for ratio, (ours, other) in wanted.items()
+        if ours in document and other in document
+    }
+
+
 def main() -> None:
     options = arguments()
     document: dict[str, float | str] = {"benchmark": "latency"}
@@ -105,17 +156,17 @@ def main() -> None:
     if empty is not None:
         document["empty_ms"] = empty
         print(f"a foreachBatch that does nothing: {empty:.0f} ms a batch", flush=True)
-    for system in options.only or ("nats", "kafka"):
+    for name in options.only or JOBS:
         for rate in options.rate or (50, 1000):
-            took = sorted(measured(system, rate, options))
-            p50, p99 = statistics.median(took), took[int(len(took) * 0.99)]
-            name = f"{system}_{rate}"
-            document |= {f"{name}_p50_ms": round(p50), f"{name}_p99_ms": round(p99), f"{name}_messages": len(took)}
-            print(f"{system}, {rate:,} a second: {p50:.0f} ms, 99 of 100 within {p99:.0f} ms", flush=True)
-            if name == "nats_50":
-                document |= {"p50_ms": round(p50), "p99_ms": round(p99)}
-                if empty is not None:
-                    document |= {"p50_vs_empty": round(p50 / empty, 2), "p99_vs_empty": round(p99 / empty, 2)}
+            found = measured(name, rate, options)
+            document |= {f"{name}_{rate}_{key}": round(value) for key, value in found._asdict().items()}
+            print(
+                f"{name}, {rate:,} a second: {found.p50_ms:.0f} ms, 99 of 100 within {found.p99_ms:.0f} ms; "
+                f"{found.behind} behind at the end; of 100 messages, 99 were sent at most {found.late_ms:.0f} ms late and "
+                f"stored within {found.stored_p99_ms:.0f} ms",
+                flush=True,
+            )
+    document |= _ratios(document)
     for ratio, goal in GOALS.items():
         if ratio in document:
             print(f"{ratio}: {document[ratio]}, at most {goal} wanted")

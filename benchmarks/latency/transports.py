@@ -14,26 +14,33 @@ from confluent_kafka import Consumer, Producer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from kafka_server import Kafka, running_kafka
-from nats_server import Nats, running_nats
+from servers.kafka_jars import connector_jars
+from servers.kafka_server import Kafka, running_kafka
+from servers.nats_server import Nats, running_nats
 from tidewheel._connectors.nats.client import NatsConnection
+
+__all__ = ["OverKafka", "OverNats", "Transport", "connector_jars", "running", "transport"]
 
 USERS = 100
 
 Seen = Callable[[bytes], None]
 
 
-def payload(number: int) -> bytes:
-    """Return a message that says when it was made."""
-    return json.dumps({"user": f"user-{number % USERS}", "sent": time.time_ns()}).encode()
+def payload(number: int, sent: int) -> bytes:
+    """Return a message that says when it was sent, in ns since 1970."""
+    return json.dumps({"user": f"user-{number % USERS}", "sent": sent}).encode()
 
 
 class Transport(ABC):
     """A client of one server."""
 
+    def __init__(self) -> None:
+        self.stored: dict[int, float] = {}
+        """By the time at which a message was sent: how many ms later the server had stored it."""
+
     @abstractmethod
-    def send(self, number: int) -> None:
-        """Send a message."""
+    def send(self, number: int) -> int:
+        """Send a message; return when, in ns since 1970."""
 
     @abstractmethod
     def watch(self, seen: Seen) -> None:
@@ -48,13 +55,17 @@ class OverNats(Transport):
     """JetStream. Of an atomic batch, a consumer sees all messages when the last one is stored."""
 
     def __init__(self, server: Nats) -> None:
+        super().__init__()
         server.make_stream("in")
         server.make_stream("out", allow_atomic=True)
         self.url = server.server
         self._connection = NatsConnection(server.server)
 
-    def send(self, number: int) -> None:
-        self._connection.call(self._connection.jetstream.publish("in.events", payload(number)))
+    def send(self, number: int) -> int:
+        now = time.time_ns()
+        self._connection.call(self._connection.jetstream.publish("in.events", payload(number, now)))
+        self.stored[now] = (time.time_ns() - now) / 1e6
+        return now
 
     def watch(self, seen: Seen) -> None:
         async def take(message: Any) -> None:
@@ -72,16 +83,23 @@ class OverKafka(Transport):
     """Kafka. A consumer of committed transactions sees a batch when its transaction is."""
 
     def __init__(self, server: Kafka) -> None:
+        super().__init__()
         for topic in ("in", "out"):
             server.create(topic, 1)
         self.url = server.brokers
-        self._producer = Producer({"bootstrap.servers": server.brokers, "linger.ms": 0})
+        # With a request for each message, a slow machine's broker falls behind, and messages wait for seconds in the client.
+        self._producer = Producer({"bootstrap.servers": server.brokers, "linger.ms": 5})
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def send(self, number: int) -> None:
-        self._producer.produce("in", payload(number))
+    def send(self, number: int) -> int:
+        now = time.time_ns()
+        self._producer.produce("in", payload(number, now), on_delivery=lambda *_: self._note(now))
         self._producer.poll(0)
+        return now
+
+    def _note(self, sent: int) -> None:
+        self.stored[sent] = (time.time_ns() - sent) / 1e6
 
     def watch(self, seen: Seen) -> None:
         settings = {"bootstrap.servers": self.url, "group.id": "latency", "auto.offset.reset": "earliest"}

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.many.flights import SCHEMA
 
-from tidewheel import Job, count, session, sum_, tumbling
+from tidewheel import Job, RunOptions, count, session, sum_, tumbling
 from tidewheel.sinks import discard
 from tidewheel.sources import files
 
@@ -66,9 +66,9 @@ def job(name: str, folder: Path, state: Path) -> Job:
 def main() -> None:
     name, folder, work, result = sys.argv[1:]
     ran = job(name, Path(folder), Path(work) / "state").run(
-        trigger="available-now", parallelism=2, master="local[2]", local=f"{work}/copies"
+        until="caught-up", parallelism=2, options=RunOptions(master="local[2]", local=f"{work}/copies")
     )
-    batches = [(batch.rows, batch.durations["triggerExecution"]) for batch in ran.batches if batch.rows]
+    batches = [(batch.rows, 1000 * batch.seconds) for batch in ran.batches if batch.rows]
     Path(result).write_text(json.dumps(batches))
 
 

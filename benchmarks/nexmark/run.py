@@ -21,7 +21,7 @@ from benchmarks.nexmark.queries import QUERIES, chosen
 from benchmarks.state import session
 from pyspark.sql import SparkSession
 
-from tidewheel import Job
+from tidewheel import Job, RunOptions
 from tidewheel.sinks import collect, discard
 from tidewheel.sources import files
 
@@ -36,7 +36,7 @@ def ours(query: str, work: Path, own: Path, per_batch: int) -> float:
     job = Job(f"nexmark-{query}", state=f"file://{own}/state")
     events = job.source("events", files(str(work / "events"), max_files_per_trigger=1))
     QUERIES[query](chosen(events, query)).sink("results", discard())
-    result = job.run(bounded=True, master="local[2]", local=f"{own}/local", parallelism=2)
+    result = job.run(until="end", parallelism=2, options=RunOptions(master="local[2]", local=f"{own}/local"))
     # The flush at the end has no events of its own, and is part of the work.
     timed = result.batches[WARM_UP:]
     # All events of a file count, also those that a query is not about, as they do in Spark's own queries.
@@ -61,7 +61,7 @@ def check(query: str, work: Path, own: Path) -> None:
     job, out = Job(f"check-{query}", state=f"file://{own}/checked"), collect()
     folder = str(work / "few")
     QUERIES[query](chosen(job.source("events", files(folder)), query)).sink("results", out)
-    job.run(bounded=True, master="local[2]", local=f"{own}/local", parallelism=2)
+    job.run(until="end", parallelism=2, options=RunOptions(master="local[2]", local=f"{own}/local"))
     spark = SparkSession.active()
     if normal(out.records, query) != expected(spark, spark.read.parquet(folder), query):
         raise ValueError(f"{query}: the results are not those of Spark SQL")

@@ -1,6 +1,6 @@
 """The stateless floor: a shuffle by key and a `mapInArrow` that passes its rows through.
 
-What Spark and Python cost before there is any state; a stateful operator can only come near to it.
+What Spark and Python cost before there is any state; a stateful step can only come near to it.
 """
 
 from collections.abc import Iterator

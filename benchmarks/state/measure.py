@@ -52,6 +52,16 @@ class Measurement:
         return statistics.median(b.milliseconds for b in self.measured)
 
     @property
+    def sustained_rows_per_second(self) -> float:
+        """All rows of the measured batches over all their time: slow batches count as long as they took."""
+        return 1000 * sum(b.rows for b in self.measured) / sum(b.milliseconds for b in self.measured)
+
+    @property
+    def slowest_milliseconds(self) -> float:
+        """The time of the slowest measured batch."""
+        return max(b.milliseconds for b in self.measured)
+
+    @property
     def durations(self) -> dict[str, float]:
         """The median of each of Spark's durations over the measured batches."""
         names = dict.fromkeys(name for b in self.measured for name in b.durations)

@@ -1,4 +1,4 @@
-"""Spark's own stateful operator: `transformWithState` (Row), RocksDB, changelog checkpoints."""
+"""Spark's own stateful step: `transformWithState` (Row), RocksDB, changelog checkpoints."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.state.cases import LARGE, MEDIUM, SMALL, Case
+from benchmarks.state.cases import KEYS, LARGE, MEDIUM, SMALL, Case
 from benchmarks.state.measure import Measurement
 from benchmarks.state.session import SETTINGS
 from rich.console import Console
@@ -22,12 +22,16 @@ class Ratio:
     opponent: tuple[str, int, int]
     target: float | None
     of_rates: bool = True
+    sustained: bool = False
+    """Whether the rates are over all measured batches together, not the medians."""
 
     def value(self, done: Done, divisor: int = 1) -> float | None:
         """The ratio, or None where one of the two was not measured."""
         ours, theirs = (_find(done, which, divisor) for which in (self.subject, self.opponent))
         if ours is None or theirs is None:
             return None
+        if self.sustained:
+            return round(ours.sustained_rows_per_second / theirs.sustained_rows_per_second, 3)
         if self.of_rates:
             return round(ours.rows_per_second / theirs.rows_per_second, 3)
         return round(ours.batch_milliseconds / theirs.batch_milliseconds, 3)
@@ -61,6 +65,16 @@ def _latency(name: str, opponent: str, target: float | None) -> Ratio:
     return Ratio(name, ("stateful_map", SMALL, SMALL), (opponent, SMALL, SMALL), target, of_rates=False)
 
 
+def _sustained(step: str) -> Ratio:
+    many = KEYS[-1]
+    name = f"{step}_vs_floor_{many}_sustained"
+    return Ratio(name, (step, many, LARGE), ("floor", many, LARGE), 1, sustained=True)
+
+
+def _duckdb(keys: int, target: float) -> Ratio:
+    return Ratio(f"aggregate_vs_duckdb_{keys}", ("aggregate", keys, LARGE), ("duckdb", keys, LARGE), target)
+
+
 RATIOS = (
     *_against("transform_with_state", "tws", MEDIUM, {100: 12, 10_000: 20, 1_000_000: 80}),
     *_against("floor", "floor", LARGE, {100: 2, 10_000: 2, 1_000_000: 1}),
@@ -69,6 +83,10 @@ RATIOS = (
     _aggregate(100, None),
     _aggregate(10_000, 3),
     _aggregate(1_000_000, 1),
+    _sustained("stateful_map"),
+    _sustained("aggregate"),
+    _duckdb(10_000, 0.3),
+    _duckdb(1_000_000, 0.4),
     *_pathway("aggregate", "pathway_sum", {10_000: 2, 1_000_000: 1.5}),
     _latency("latency_vs_empty", "foreach_batch_nothing", 0.5),
     _latency("latency_vs_same_query", "foreach_batch_same_query", None),
@@ -109,10 +127,21 @@ def document(mode: str, done: Done, failed: Mapping[Case, str], seconds: float, 
         "mode": mode,
         "seconds": round(seconds),
         **ratios(done, divisor),
+        **_slowest(done, divisor),
         "latency_ms": None if small is None else round(small.batch_milliseconds, 1),
         "figures": [figure(c, m) for c, m in done.items()],
         "settings": SETTINGS,
         "failed": {c.name: why for c, why in failed.items()},
+    }
+
+
+def _slowest(done: Done, divisor: int) -> dict[str, float | None]:
+    """Return the slowest measured batch of the cases with the most keys, in ms."""
+    many = KEYS[-1]
+    found = {step: _find(done, (step, many, LARGE), divisor) for step in ("floor", "stateful_map", "aggregate")}
+    return {
+        f"{step}_slowest_ms_{many}": None if m is None else round(m.slowest_milliseconds, 1)
+        for step, m in found.items()
     }
 
 

@@ -24,6 +24,7 @@ MODULES = {
     "aggregate": ("state.ours", "aggregate"),
     "stateful_map_csv": ("state.ours", "stateful_map"),
     "aggregate_csv": ("state.ours", "aggregate"),
+    "duckdb": ("state.duckdb_query", ""),
     "transform_with_state": ("state.native", ""),
     "bytewax": ("state.bytewax_flow", ""),
     "pathway_stateful": ("state.pathway_flow", "stateful"),

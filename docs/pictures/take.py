@@ -72,7 +72,7 @@ def take_job(every: Path | None) -> None:
         inbox.mkdir()
         begun, done = threading.Event(), threading.Event()
         threading.Thread(target=feed, args=(inbox, begun, done), daemon=True).start()
-        command = [sys.executable, "-m", "tidewheel", "run", str(HERE / "shop.py"), "--ui", "--trigger", "1 second"]
+        command = [sys.executable, "-m", "tidewheel", "run", str(HERE / "shop.py"), "--ui", "--every", "1 second"]
         environment = os.environ | {"PICTURES": str(where), "TIDEWHEEL_LOCAL": f"{where}/local"}
         with subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
@@ -116,8 +116,8 @@ def window_at(address: str) -> Iterator[Any]:
 def take_fleet() -> None:
     """Take a picture of a fleet: three nodes that run in this process, as in the tests."""
     # The tests are on the path of `make pictures` alone.
-    from fleet_nodes import Fleet, started
-    from page_site import served
+    from support.fleet_nodes import Fleet, started
+    from support.page_site import served
 
     with shown_folder() as where:
         fleet = Fleet(where)

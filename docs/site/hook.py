@@ -1,9 +1,10 @@
-"""Pages of the site that come from elsewhere: the README, the changelog, the public names and the commands."""
+"""Pages of the site that are generated: the README, examples, charts, changelog, public names and commands."""
 
 from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,15 @@ from typing import Any
 import click
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from typer.main import get_command
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import charts  # noqa: E402
+
 ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 MODULES = (
     "tidewheel",
     "tidewheel.agg",
@@ -29,6 +36,8 @@ MODULES = (
 )
 _SUBCLASSES = {"TimedStream", "KeyedTimedStream", "DecodedStream", "KeyedDecodedStream", "WindowedStream"}
 """Streams whose steps are those of `Stream` and `KeyedStream`, which the page shows once."""
+_GENERATED = {"CHANGELOG.md": "changelog.md", "examples/README.md": "examples.md"}
+"""Pages of the site for files outside the folder of the docs."""
 _OWN_MEMBERS = "    options:\n      inherited_members: false\n"
 
 
@@ -44,7 +53,11 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the generated pages."""
     readme = (ROOT / "README.md").read_text()
     pages = {
-        "index.md": readme.replace("](docs/", "](").replace("](CHANGELOG.md)", "](changelog.md)"),
+        "index.md": readme.replace("](docs/", "](").replace("](CHANGELOG.md)", "](changelog.md)").replace(
+            "](examples/README.md)", "](examples.md)"
+        ),
+        "examples.md": _examples(),
+        "charts.md": charts.page(),
         "changelog.md": (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "]("),
         "reference/commands.md": _commands(),
         **{_page(module): _names(module) for module in MODULES},
@@ -53,10 +66,27 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
         files.append(File.generated(config, path, content=text))
 
 
-def on_page_markdown(markdown: str, **kwargs: Any) -> str:
+def on_page_markdown(markdown: str, page: Page, **kwargs: Any) -> str:
     """Turn links that leave the folder of the docs into links inside the site, or into plain text."""
-    markdown = markdown.replace("](../CHANGELOG.md)", "](changelog.md)")
-    return re.sub(r"\[([^\]]+)\]\(\.\./(?!decisions)[^)]*\)", r"\1", markdown) if "](../" in markdown else markdown
+    folder = (ROOT / "docs" / page.file.src_uri).parent
+
+    def replaced(link: re.Match[str]) -> str:
+        target = (folder / link[2]).resolve()
+        if target.is_relative_to(ROOT / "docs"):
+            return link[0]
+        generated = _GENERATED.get(str(target.relative_to(ROOT)))
+        return f"[{link[1]}]({generated})" if generated else link[1]
+
+    return re.sub(r"\[([^\]]+)\]\((\.\./[^)#]*)[^)]*\)", replaced, markdown)
+
+
+def _examples() -> str:
+    """Return the index of the examples, followed by the programs."""
+    index = (EXAMPLES / "README.md").read_text()
+    names = re.findall(r"^\| \[([a-z_]+\.py)\]", index, re.M)
+    programs = (f"## {name}\n\n```python\n{(EXAMPLES / name).read_text()}```\n" for name in names)
+    linked = re.sub(r"\]\(([a-z_]+)\.py\)", r"](#\1py)", index)
+    return linked + "\n" + "\n".join(programs)
 
 
 def _page(module: str) -> str:

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tidewheel._subjects import public_modules
 from tidewheel.errors import TidewheelError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tidewheel._operators.joins.join import Joined
     from tidewheel._operators.keyed.ttl_map import ExpiringMap
     from tidewheel._operators.logic import Message, Output, StatefulLogic
+    from tidewheel._operators.stateless.map_async import idempotency_key
     from tidewheel._operators.windows.window import WindowResult
     from tidewheel._program.job import Job
     from tidewheel._program.keyed_stream import KeyedStream
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     )
     from tidewheel._program.stored_job import StoredJob
     from tidewheel._program.stream import Stream
+    from tidewheel._spark.options import RunOptions
     from tidewheel._spark.progress import BatchProgress, RunResult
     from tidewheel._spark.read_state import read_state
     from tidewheel._state.timers import Timer
@@ -60,6 +63,7 @@ __all__ = [
     "Output",
     "Row",
     "Run",
+    "RunOptions",
     "RunResult",
     "RunStatus",
     "StatefulLogic",
@@ -78,6 +82,7 @@ __all__ = [
     "count",
     "errors",
     "fleet",
+    "idempotency_key",
     "max_",
     "mean",
     "min_",
@@ -107,6 +112,7 @@ _HOMES = {
     "Output": "_operators.logic",
     "Row": "_values",
     "Run": "_program.running",
+    "RunOptions": "_spark.options",
     "RunResult": "_spark.progress",
     "RunStatus": "_program.running",
     "StatefulLogic": "_operators.logic",
@@ -117,6 +123,7 @@ _HOMES = {
     "WindowResult": "_operators.windows.window",
     "WindowedStream": "_program.side_outputs",
     "count": "_operators.aggregates.functions",
+    "idempotency_key": "_operators.stateless.map_async",
     "max_": "_operators.aggregates.functions",
     "mean": "_operators.aggregates.functions",
     "min_": "_operators.aggregates.functions",
@@ -129,10 +136,15 @@ _HOMES = {
 """Where each public name is. Imported when first used: a look-up in stored state needs neither Arrow nor Spark."""
 
 
-_MODULES = ("agg", "cells", "checkpoints", "codecs", "connectors", "errors", "fleet", "sinks", "sources", "testing")
+_MODULES = (
+    *("agg", "cells", "checkpoints", "codecs", "connectors", "errors", "sinks", "sources", "testing"),
+    *public_modules(),
+)
 
 
 if not TYPE_CHECKING:
+    __all__ = [name for name in __all__ if name in _HOMES or name in _MODULES or name in globals()]
+
     # A type checker would take any name for one that is here.
     def __getattr__(name: str) -> Any:
         if name in _MODULES:

@@ -10,10 +10,42 @@
 [{'user': 'ada', 'spent': 300, 'largest': 250}]
 """
 
+from tidewheel._operators.aggregates.aggregator import Aggregator as Aggregator
+from tidewheel._operators.aggregates.functions import all_ as all_
+from tidewheel._operators.aggregates.functions import any_ as any_
+from tidewheel._operators.aggregates.functions import approx_quantile as approx_quantile
+from tidewheel._operators.aggregates.functions import collect as collect
 from tidewheel._operators.aggregates.functions import count as count
+from tidewheel._operators.aggregates.functions import count_distinct as count_distinct
+from tidewheel._operators.aggregates.functions import first as first
+from tidewheel._operators.aggregates.functions import last as last
 from tidewheel._operators.aggregates.functions import max_ as max
 from tidewheel._operators.aggregates.functions import mean as mean
 from tidewheel._operators.aggregates.functions import min_ as min
+from tidewheel._operators.aggregates.functions import of as of
+from tidewheel._operators.aggregates.functions import stddev as stddev
 from tidewheel._operators.aggregates.functions import sum_ as sum
+from tidewheel._operators.aggregates.functions import top as top
+from tidewheel._operators.aggregates.functions import variance as variance
+from tidewheel._operators.aggregates.groups import Groups as Groups
 
-__all__ = ["count", "max", "mean", "min", "sum"]
+__all__ = [
+    "Aggregator",
+    "Groups",
+    "all_",
+    "any_",
+    "approx_quantile",
+    "collect",
+    "count",
+    "count_distinct",
+    "first",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "of",
+    "stddev",
+    "sum",
+    "top",
+    "variance",
+]

@@ -1,5 +1,8 @@
 """The errors a user may see. Each says what happened, where, and what to do."""
 
+import warnings
+from typing import TYPE_CHECKING, Any
+
 __all__ = [
     "AccessDenied",
     "ConfigError",
@@ -12,9 +15,9 @@ __all__ = [
     "KeysNeeded",
     "LocalDiskFull",
     "NotFound",
-    "OperatorError",
     "Retry",
     "StateError",
+    "StepError",
     "StorageError",
     "TidewheelError",
     "UserTraceback",
@@ -31,7 +34,7 @@ class TidewheelError(Exception):
         """Take the module that users import the error from, and those below it: tracebacks name that, not where it is defined."""
         super().__init_subclass__()
         cls._public = public or cls._public
-        if cls._public is not None and cls.__module__.startswith("tidewheel._"):
+        if cls._public is not None and "._" in cls.__module__ and cls.__module__.startswith("tidewheel."):
             cls.__module__ = cls._public
 
 
@@ -50,8 +53,8 @@ class KeysNeeded(GraphError, AttributeError):
     """A step that needs keys was asked of a stream without any: put `key_by` before it."""
 
 
-class OperatorError(TidewheelError):
-    """A user's function failed or returned the wrong thing; the text names operator, key and record."""
+class StepError(TidewheelError):
+    """A user's function failed or returned the wrong thing; the text names step, key and record."""
 
 
 class Retry(TidewheelError):
@@ -87,7 +90,7 @@ class StateError(TidewheelError):
 
 
 class WrongKeyType(StateError):
-    """A key that is looked up is of another type than the operator's keys: `7` and `"7"` are two keys."""
+    """A key that is looked up is of another type than the step's keys: `7` and `"7"` are two keys."""
 
 
 class LocalDiskFull(TidewheelError):
@@ -108,3 +111,18 @@ class HeldError(TidewheelError):
 
 class FencedError(TidewheelError):
     """Another run took the job over; this one must stop."""
+
+
+def _renamed(module: str, values: dict[str, Any], names: dict[str, str], name: str) -> Any:
+    """Return the value that an old name of a module stands for, and warn. `names` has the new name of each old one."""
+    if name not in names:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    text = f"{module}.{name} is now called {names[name]}; the old name ends with version 0.3"
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
+    return values[names[name]]
+
+
+if not TYPE_CHECKING:
+    # A type checker would accept any name.
+    def __getattr__(name: str) -> Any:
+        return _renamed(__name__, globals(), {"OperatorError": "StepError"}, name)

@@ -15,21 +15,24 @@
 | `console` | at least once |
 """
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from tidewheel._connectors.delta.sink import delta
 from tidewheel._connectors.files.sink import files, whole_files
 from tidewheel._connectors.functions.for_each import for_each
 from tidewheel._connectors.functions.for_each_batch import for_each_batch
-from tidewheel._connectors.kafka.sink import kafka
 from tidewheel._connectors.memory.collect import collect
 from tidewheel._connectors.memory.console import console
 from tidewheel._connectors.memory.discard import discard
-from tidewheel._connectors.mqtt.sink import mqtt
-from tidewheel._connectors.nats.sink import nats
-from tidewheel._connectors.postgres.sink import postgres
 from tidewheel._connectors.sink import Sink
 from tidewheel._core.text import no_attribute
+from tidewheel._subjects import added, load
+
+if TYPE_CHECKING:
+    from tidewheel._connectors.delta.sink import delta
+    from tidewheel._connectors.kafka.sink import kafka
+    from tidewheel._connectors.mqtt.sink import mqtt
+    from tidewheel._connectors.nats.sink import nats
+    from tidewheel._connectors.postgres.sink import postgres
 
 __all__ = [
     "Sink",
@@ -48,6 +51,9 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # To a type checker, a module with such a function would have every name.
+    __all__ = [name for name in __all__ if name in globals() or name in added("sinks")]
 
-    def __getattr__(name: str) -> NoReturn:
+    def __getattr__(name: str) -> Any:
+        if name in added("sinks"):
+            return globals().setdefault(name, load("sinks", name))
         raise no_attribute(__name__, name, __all__)

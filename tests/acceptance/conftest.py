@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidewheel import Job
+from tidewheel import Job, RunOptions
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
 
@@ -32,7 +32,9 @@ class Runner:
     def run(self, job: Job, *, parallelism: int = 2, **options: Any) -> None:
         if self.kind == "spark":
             job.run(
-                bounded=True, parallelism=parallelism, spark=self._session(), local=f"{self.folder}/local", **options
+                until="end",
+                parallelism=parallelism,
+                options=RunOptions(spark=self._session(), local=f"{self.folder}/local", **options),
             )
             return
         with MemoryRun(job, parallelism=parallelism) as run:

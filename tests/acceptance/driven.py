@@ -1,4 +1,4 @@
-"""A whole job on Spark, driven as an `OperatorTester` drives operators alone: one test text serves both."""
+"""A whole job on Spark, driven as a `StepTester` drives steps alone: one test text serves both."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidewheel import Job, KeyedStream, Message, Stream
+from tidewheel import Job, KeyedStream, Message, RunOptions, Stream
 from tidewheel._connectors.memory.iterable import IterableSource
 from tidewheel._engine.stopped_job import StoppedJob, states
-from tidewheel._state.codec import msgpack_codec
+from tidewheel.codecs import msgpack_codec
 from tidewheel.sinks import collect
 
 
@@ -40,15 +40,16 @@ class OnSpark:
 
     def send_all(self, messages: Iterable[Message]) -> list[Message]:
         self.source.items += [{"key": message.key, "value": message.value} for message in messages]
-        return self._run(trigger="available-now")
+        return self._run("caught-up")
 
     def epoch(self, time: int) -> list[Message]:
         """End the job, which sends the epoch after all time."""
-        return self._run(bounded=True)
+        return self._run("end")
 
-    def _run(self, **options: Any) -> list[Message]:
+    def _run(self, until: Any) -> list[Message]:
         before = len(self.out.records)
-        self.job.run(**options, parallelism=2, spark=self.session, local=f"{self.folder}/local")
+        options = RunOptions(spark=self.session, local=f"{self.folder}/local")
+        self.job.run(until=until, parallelism=2, options=options)
         return [Message(record["key"], record["value"]) for record in self.out.records[before:]]
 
     def interrogate(self) -> set[Any]:

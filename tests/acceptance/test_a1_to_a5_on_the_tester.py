@@ -1,4 +1,4 @@
-"""A1 to A5: Malstrom's tests of stateful operators, the same text on `OperatorTester` and on Spark."""
+"""A1 to A5: Malstrom's tests of stateful steps, the same text on `StepTester` and on Spark."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from acceptance.driven import OnSpark
 from tidewheel import Message, Output, StatefulLogic
 from tidewheel._time.duration import MAX_TIME
-from tidewheel.errors import OperatorError
-from tidewheel.testing import OperatorTester
+from tidewheel.errors import StepError
+from tidewheel.testing import StepTester
 
 
 @pytest.fixture(params=["tester", "spark"])
 def drive(request, tmp_path):
-    """Return what puts operators under test: alone, or in a job on Spark."""
+    """Return what puts steps under test: alone, or in a job on Spark."""
     if request.param == "tester":
-        return lambda build: OperatorTester(build, n_shards=4)
+        return lambda build: StepTester(build, n_shards=4)
     return lambda build: OnSpark(build, request.getfixturevalue("spark"), tmp_path)
 
 
@@ -83,7 +83,7 @@ def test_a2_none_one_or_many_messages_and_every_state_at_the_epoch(drive):
 
 def test_a3_an_output_under_another_key_is_refused(drive):
     under_test = drive(lambda stream: stream.stateful_op("rogue", lambda m, state, out: out.send(Message(8, "x"))))
-    with pytest.raises(OperatorError, match=r"'rogue'.*input's key 7, but Message\(key=8, value='x'"):
+    with pytest.raises(StepError, match=r"'rogue'.*key of its input, 7, but Message\(key=8, value='x'"):
         under_test.send(7, "v")
 
 
@@ -93,7 +93,7 @@ def test_a4_a5_interrogate_collect_acquire_and_exactly_the_state_after_each_comm
     assert under_test.interrogate() == {1, 5, 9}
     assert under_test.state(5, "last") == "bar"
     assert under_test.state(5, "count") == 1
-    # A key's state leaves every operator under its name; what is gone is gone.
+    # A key's state leaves every step under its name; what is gone is gone.
     assert under_test.collect(1) == {"last": "foo", "count": 1}
     assert under_test.collect(1) == {}
     assert under_test.interrogate() == {5, 9}

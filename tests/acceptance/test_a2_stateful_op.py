@@ -8,10 +8,10 @@ from typing import Any
 
 from tidewheel import Job, Message, Output, StatefulLogic, Timer
 from tidewheel._core.keys import shard_of
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
-from tidewheel.testing import Clock, MemoryRun, OperatorTester
+from tidewheel.testing import Clock, MemoryRun, StepTester
 
 
 class Pairs(StatefulLogic[int]):
@@ -81,7 +81,7 @@ class Beginning(StatefulLogic[int]):
 
     def on_schedule(self, states: MutableMapping[Any, int], output: Output) -> None:
         for key in range(100):
-            with contextlib.suppress(OperatorError):  # Only keys of the shard can be set.
+            with contextlib.suppress(StepError):  # Only keys of the shard can be set.
                 states.setdefault(key, 1)
                 break
 
@@ -110,7 +110,7 @@ class Delayed(StatefulLogic[int]):
 
 
 def test_a2_a_logic_is_told_the_time_of_its_batch_and_the_testers_clock_is_that_time():
-    tester = OperatorTester(lambda keyed: keyed.stateful_op("delay", Delayed(), default=0))
+    tester = StepTester(lambda keyed: keyed.stateful_op("delay", Delayed(), default=0))
     began = tester.clock.now
     tester.send("k", 7)
     assert tester.tick(4) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidewheel import Message
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 from tidewheel.sinks import collect
 
 
@@ -13,7 +13,7 @@ def failing(runner, function):
     job = runner.job()
     numbers = runner.source(job, "numbers", [7])
     numbers.key_by("each", lambda number: number).stateful_op("rogue", function, default=0).sink("out", collect())
-    with pytest.raises(OperatorError) as caught:
+    with pytest.raises(StepError) as caught:
         runner.run(job)
     return str(caught.value)
 
@@ -22,7 +22,7 @@ def test_a3_another_key_is_refused(runner):
     text = failing(runner, lambda message, state, output: output.send(Message(8, "other")))
     assert "'rogue'" in text
     assert "Message(key=8, value='other'" in text
-    assert "input's key 7" in text
+    assert "the key of its input, 7" in text
 
 
 def test_a3_something_that_is_no_message_is_refused(memory_runner):
@@ -37,5 +37,5 @@ def test_a3_a_timestamp_at_the_last_epoch_is_refused():
     output = OutputBuffer("rogue", last_epoch=10)
     output.current = Message("k", 1, 11)
     output.send(Message("k", 1, 11))
-    with pytest.raises(OperatorError, match="above the last epoch, 10"):
+    with pytest.raises(StepError, match="after the last epoch, 10"):
         output.send(Message("k", 1, 10))

@@ -1,4 +1,4 @@
-"""A5: the snapshot of every stateful operator at a commit holds exactly the state after the messages of that commit."""
+"""A5: the snapshot of every stateful step at a commit holds exactly the state after the messages of that commit."""
 
 from __future__ import annotations
 

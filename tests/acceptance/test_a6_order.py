@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel import Job, StoredJob
+from tidewheel import Job, RunOptions, StoredJob
 from tidewheel.sinks import collect, discard
 from tidewheel.sources import files
 from tidewheel.testing import MemoryRun
@@ -104,6 +104,6 @@ def test_a6_files_of_a_batch_are_processed_in_their_order_on_spark(tmp_path, spa
         os.utime(folder / f"{name}.json", (1_700_000_000 + number, 1_700_000_000 + number))
     job = Job("files", state=f"file://{tmp_path}/state", n_shards=8)
     in_order(job.source("in", files(folder, format="json", schema="key string, text string")), by_column=False)
-    job.run(bounded=True, spark=spark, parallelism=parallelism, local=f"{tmp_path}/local")
+    job.run(until="end", parallelism=parallelism, options=RunOptions(spark=spark, local=f"{tmp_path}/local"))
     stored = StoredJob(job.name, state=job.state)
     assert [dict(stored.scan(name)) for name in ORDERED] == [texts(records)] * 3

@@ -1,4 +1,4 @@
-"""A7: every operator has a name; a duplicate, an empty or a changed one is a clear error."""
+"""A7: every step has a name; a duplicate, an empty or a changed one is a clear error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidewheel.sources import iterable
 def test_a7_a_duplicate_name_is_an_error_when_the_graph_is_built():
     stream = Job("j").source("in", iterable([1]))
     stream.map("double", lambda value: value * 2)
-    with pytest.raises(GraphError, match="two operators named 'double'"):
+    with pytest.raises(GraphError, match="two steps named 'double'"):
         stream.filter("double", bool)
 
 
@@ -60,5 +60,5 @@ def test_a7_dropped_state_is_let_go_when_allowed(memory_runner):
 def test_a7_a_graph_that_leads_nowhere_is_refused():
     job = Job("j")
     job.source("in", iterable([1])).map("lost", lambda value: value)
-    with pytest.raises(GraphError, match=r"'lost' .*leads nowhere"):
+    with pytest.raises(GraphError, match=r"'lost' .*has no sink"):
         job.plan()

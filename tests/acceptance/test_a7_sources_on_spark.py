@@ -7,9 +7,8 @@ import os
 
 import pytest
 
-from tidewheel import Job, StoredJob
+from tidewheel import Job, RunOptions, StoredJob
 from tidewheel._spark.driver import Driver
-from tidewheel._spark.options import RunOptions
 from tidewheel.errors import StateError
 from tidewheel.sinks import discard
 from tidewheel.sources import files, iterable
@@ -50,7 +49,11 @@ class Inputs:
         return job
 
     def run(self, job: Job, **options) -> dict[str, int]:
-        job.run(spark=self.spark, local=f"{self.path}/local", trigger="available-now", parallelism=2, **options)
+        job.run(
+            until="caught-up",
+            parallelism=2,
+            options=RunOptions(spark=self.spark, local=f"{self.path}/local", **options),
+        )
         return self.counts()
 
     def run_on(self, job: Job) -> dict[str, int]:
@@ -63,7 +66,7 @@ class Inputs:
         driver = Driver(
             job,
             job.plan(),
-            RunOptions(spark=self.spark, local=f"{self.path}/local", parallelism=2, tick=0.2, progress=after),
+            RunOptions(spark=self.spark, local=f"{self.path}/local", parallelism=2, tick="200 ms", progress=after),
         )
         driver.execute()
         return self.counts()

@@ -1,4 +1,4 @@
-"""A9: restarts go on from the last commit; a program error that repeats stops with operator, key and record named."""
+"""A9: restarts go on from the last commit; a program error that repeats stops with step, key and record named."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import uuid
 
 import pytest
 
+from tidewheel import RunOptions
 from tidewheel._core import faults
 from tidewheel._observe.history import History
 from tidewheel._storage import open_store
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
 from tidewheel.testing import MemoryRun
@@ -27,7 +28,11 @@ def summed(job, source, out, function=lambda key, value, total: (total + value, 
 
 
 def spark_run(job, spark, tmp_path, **options):
-    return job.run(bounded=True, parallelism=2, spark=spark, local=f"{tmp_path}/local", backoff="10 ms", **options)
+    return job.run(
+        until="end",
+        parallelism=2,
+        options=RunOptions(spark=spark, local=f"{tmp_path}/local", backoff="10 ms", **options),
+    )
 
 
 @pytest.mark.parametrize("point", ["batch.ran", "commit.before", "commit.created", "publish.before-sink"])
@@ -46,7 +51,7 @@ def test_a9_a_failure_that_is_tried_again_is_noted_in_the_words_of_one_that_is_n
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.parquet").write_bytes(b"this is no file of that kind")
     job.source("in", files(f"file://{tmp_path}/in", format="parquet", schema="n int")).sink("out", collect())
-    with pytest.raises(OperatorError, match=r"a\.parquet cannot be read as a Parquet file"):
+    with pytest.raises(StepError, match=r"a\.parquet cannot be read as a Parquet file"):
         spark_run(job, spark, tmp_path, restarts=1)
     again, last = History(open_store(job.state)).errors(job.name)
     assert (again.restarted, last.restarted) == (True, False)
@@ -67,10 +72,10 @@ def test_a9_a_program_error_that_repeats_stops_and_names_operator_key_and_record
     job = summed(
         job := runner_spark.job(), job.source("in", iterable(list(range(10)), batch_size=5)), collect(), divide
     )
-    with pytest.raises(OperatorError) as caught:
+    with pytest.raises(StepError) as caught:
         spark_run(job, spark, tmp_path, restarts=50)
     text = str(caught.value)
-    assert "operator 'sum'" in text
+    assert "step 'sum'" in text
     assert "key 1" in text
     assert "record 7" in text
     assert "ZeroDivisionError" in text
@@ -86,7 +91,7 @@ def test_a9_a_rejected_record_goes_to_the_dead_letter_sink_inside_the_commit(run
     runner.run(job)
     assert sorted(record["value"] for record in out.records) == [-12.0, -6.0, 6.0, 12.0]
     (letter,) = dead.records
-    assert (letter["operator"], letter["key"], letter["record"]) == ("sum", "1", "3")
+    assert (letter["step"], letter["key"], letter["record"]) == ("sum", "1", "3")
     assert "ZeroDivisionError" in letter["error"]
 
 

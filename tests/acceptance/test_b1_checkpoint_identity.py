@@ -2,7 +2,7 @@
 
 import time
 
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel.checkpoints import CheckpointId, Manifest
 
 
 def test_b1_a_checkpoint_holds_all_that_the_contract_names():

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from tidewheel._checkpoint.encoding import decode, encode
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
-from tidewheel._checkpoint.seed_layout import from_seed, to_seed
+from tidewheel.checkpoints import CheckpointId, Manifest, from_seed, to_seed
 from tidewheel.errors import StateError
 
 STATE = Manifest(
@@ -22,7 +21,7 @@ STATE = Manifest(
 
 def test_b2_the_layout_is_magic_version_length_body_checksum():
     data = encode(STATE)
-    assert data.startswith(b"TIDEWCKP\x06\x00")
+    assert data.startswith(b"TIDEWCKP\x07\x00")
     assert int.from_bytes(data[16:24], "little") == len(data) - 24 - 8
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tidewheel._checkpoint import envelope
 from tidewheel._checkpoint.encoding import MAGIC, VERSION, decode, encode
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel.checkpoints import CheckpointId, Manifest
 from tidewheel.errors import CorruptError, StateError
 
 STATE = Manifest(

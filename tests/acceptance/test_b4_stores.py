@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
-from tidewheel._checkpoint.store import CheckpointStore
+from tidewheel.checkpoints import CheckpointId, CheckpointStore, Manifest
 from tidewheel.errors import ConfigError, NotFound, StateError
 
 _fresh = itertools.count()

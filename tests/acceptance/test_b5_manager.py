@@ -4,9 +4,7 @@ import itertools
 
 import pytest
 
-from tidewheel._checkpoint.manager import CheckpointManager
-from tidewheel._checkpoint.manifest import Manifest
-from tidewheel._checkpoint.store import CheckpointStore
+from tidewheel.checkpoints import CheckpointManager, CheckpointStore, Manifest
 from tidewheel.errors import StateError
 
 SECOND = 10**9

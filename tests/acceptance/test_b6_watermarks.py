@@ -5,9 +5,7 @@ import itertools
 import pytest
 
 from tidewheel._checkpoint.encoding import decode, encode
-from tidewheel._checkpoint.manager import CheckpointManager
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
-from tidewheel._checkpoint.store import CheckpointStore
+from tidewheel.checkpoints import CheckpointId, CheckpointManager, CheckpointStore, Manifest
 from tidewheel.errors import StateError
 
 _fresh = itertools.count()

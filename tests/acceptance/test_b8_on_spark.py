@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel import Job, StoredJob, count, read_state, sum_
+from tidewheel import Job, RunOptions, StoredJob, count, read_state, sum_
 from tidewheel.errors import ConfigError, NotFound
 from tidewheel.sinks import discard
 from tidewheel.sinks import files as file_sink
@@ -58,7 +58,7 @@ def test_b8_restore_on_spark_rewinds_the_file_source_too(spark, tmp_path):
     job = running(url, tmp_path / "in", tmp_path / "out")
 
     def run() -> None:
-        job.run(trigger="available-now", parallelism=2, spark=spark, local=f"{tmp_path}/local")
+        job.run(until="caught-up", parallelism=2, options=RunOptions(spark=spark, local=f"{tmp_path}/local"))
 
     run()
     stored = StoredJob("orders", state=url)
@@ -79,12 +79,12 @@ def test_b8_restore_on_spark_rewinds_the_file_source_too(spark, tmp_path):
 def test_b8_a_fork_goes_on_on_spark_from_where_its_savepoint_is(spark, tmp_path):
     totals = write_input(tmp_path / "in")
     url = f"file://{tmp_path}/state"
-    options = {"trigger": "available-now", "parallelism": 2, "spark": spark, "local": f"{tmp_path}/local"}
-    running(url, tmp_path / "in", tmp_path / "out").run(**options)
+    options = RunOptions(until="caught-up", parallelism=2, spark=spark, local=f"{tmp_path}/local")
+    running(url, tmp_path / "in", tmp_path / "out").run(options=options)
     stored = StoredJob("orders", state=url)
     stored.savepoint("middle", at=next(found.sequence for found in stored.list() if found.batch == 3))
     stored.fork("middle", "branch")
-    running(url, tmp_path / "in", tmp_path / "branch", "branch").run(**options)
+    running(url, tmp_path / "in", tmp_path / "branch", "branch").run(options=options)
     branch = StoredJob("branch", state=url)
     assert dict(branch.scan("sum")) == totals
     assert branch.show().event_count == FILES * 12
@@ -153,7 +153,7 @@ def job_state(job: Job, operator: str) -> list:
 
 
 def test_b8_read_state_says_what_is_not_there(spark, bank):
-    with pytest.raises(NotFound, match=r"no operator 'nothing'; there are 'account', 'last', 'sums'"):
+    with pytest.raises(NotFound, match=r"no step 'nothing'; there are 'account', 'last', 'sums'"):
         read_state(spark, bank, "nothing")
     with pytest.raises(NotFound, match="no checkpoint 99"):
         read_state(spark, bank, "account", at=99)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from support.waiting import IN_TIME, eventually
 from tidewheel.cells import Ticket, TicketIssuer, TicketValidator
-from waiting import IN_TIME, eventually
 
 SECRET, OTHER_SECRET = "s" * 32, "o" * 32
 ISSUER = TicketIssuer(SECRET, audience="app")

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from support.waiting import IN_TIME, eventually
 from tidewheel import cells
 from tidewheel._cells.backends.etcd import EtcdBackend
-from waiting import IN_TIME, eventually
 
 
 def test_c11_readers_keep_the_last_value_writers_get_offline_and_all_go_on(mortal_place):

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from servers import running_etcd
+from servers.stores import running_etcd
+from support.waiting import IN_TIME, SOON, eventually
 from tidewheel import cells
 from tidewheel._cells import record as records
 from tidewheel._cells.backends.etcd_client import Address, EtcdClient, from_base64, to_base64
-from waiting import IN_TIME, SOON, eventually
 
 EXCHANGES, WRITERS, READERS = 2_000, 4, 8
 

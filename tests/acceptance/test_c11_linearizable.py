@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import threading
 
-from cell_places import in_parallel
-from linearizability import EXCHANGE, READ, WRITE, Recorder, is_linearizable
+from support.cell_places import in_parallel
+from support.linearizability import EXCHANGE, READ, WRITE, Recorder, is_linearizable
+from support.waiting import IN_TIME, eventually
 from tidewheel import cells
-from waiting import IN_TIME, eventually
 
 
 def run(recorder, cell, seed, stop, operations, timeout):

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from cell_places import in_parallel
-from waiting import IN_TIME, SOON
+from support.cell_places import in_parallel
+from support.waiting import IN_TIME, SOON
 
 
 def test_c12_smoke(place):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waiting import IN_TIME
+from support.waiting import IN_TIME
 
 
 def test_c1_a_cell_never_written_is_empty(place):

@@ -60,7 +60,7 @@ def test_c2_update_makes_the_next_value_from_the_last(place):
 
 
 def test_c2_versions_returned_by_many_writers_are_all_different(place):
-    from cell_places import in_parallel
+    from support.cell_places import in_parallel
 
     writers = [place.open().writer("x", int) for _ in range(3)]
     each = max(3, place.crowd // 20)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from waiting import IN_TIME, eventually
+from support.waiting import IN_TIME, eventually
 
 
 def test_c4_snapshots_are_never_torn_and_never_go_back(place):

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
+from support.waiting import IN_TIME, SOON, eventually
 from tidewheel import cells
-from waiting import IN_TIME, SOON, eventually
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from cell_places import in_parallel
-from waiting import IN_TIME
+from support.cell_places import in_parallel
+from support.waiting import IN_TIME
 
 
 def test_c6_readers_have_no_mutators(place):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waiting import IN_TIME
+from support.waiting import IN_TIME
 
 
 def test_c7_a_late_reader_has_the_latest_value_when_it_opens(place):

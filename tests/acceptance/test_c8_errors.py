@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from support.waiting import IN_TIME
 from tidewheel import cells
-from waiting import IN_TIME
 
 
 def test_c5_c8_waiting_for_offline_and_online_and_writing_in_between(mortal_place):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from support.waiting import IN_TIME
 from tidewheel import cells
-from waiting import IN_TIME
 
 
 def test_c9_another_declared_type_is_an_error_when_opened(place):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel._fleet.assignment import Assignment, add_node, remove_node
+from tidewheel.fleet import Assignment, add_node, remove_node
 
 
 def fleet(nodes: int, n_shards: int = 64) -> Assignment:
@@ -50,7 +50,7 @@ def test_d1_whatever_happens_every_shard_has_one_owner_and_counts_differ_by_at_m
 
 
 _PLAN = """
-from tidewheel._fleet.assignment import Assignment, add_node
+from tidewheel.fleet._nodes.assignment import Assignment, add_node
 standing = Assignment(64)
 for node in ("c", "a", "b"):
     standing = add_node(standing, node).assignment

@@ -6,15 +6,12 @@ import uuid
 
 import pytest
 
-from memory_inbox import MemoryInbox
+from support.memory_inbox import MemoryInbox
+from support.waiting import IN_TIME
 from tidewheel import cells
 from tidewheel._cells.backends import memory
-from tidewheel._fleet.assignment import Assignment
-from tidewheel._fleet.coordinator import Coordinator
-from tidewheel._fleet.errors import AlreadyMember, NoNodes, NotCommitted, UnknownNode
-from tidewheel._fleet.router import Router
 from tidewheel.cells import Offline
-from waiting import IN_TIME
+from tidewheel.fleet import AlreadyMember, Assignment, Coordinator, NoNodes, NotCommitted, Router, UnknownNode
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidewheel import cells
-from tidewheel._fleet.assignment import Assignment
-from tidewheel._fleet.coordinator import Coordinator
-from tidewheel._fleet.errors import AssignmentRefused
+from tidewheel.fleet import Assignment, AssignmentRefused, Coordinator
 
 
 @pytest.fixture

@@ -7,14 +7,11 @@ import sys
 
 import pytest
 
-from memory_inbox import MemoryInbox, failing, whole
+from support.memory_inbox import MemoryInbox, failing, whole
 from tidewheel import cells
-from tidewheel._connectors.inbox import decode_events
-from tidewheel._connectors.inbox.errors import InboxUnavailable, NotTaken
-from tidewheel._fleet.coordinator import Coordinator
-from tidewheel._fleet.errors import NoNodes
-from tidewheel._fleet.router import Router
 from tidewheel.errors import ConfigError
+from tidewheel.fleet import Coordinator, InboxUnavailable, NoNodes, NotTaken, Router
+from tidewheel.fleet._inbox import decode_events
 
 
 @pytest.fixture

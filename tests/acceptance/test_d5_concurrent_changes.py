@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cell_places import in_parallel
-from tidewheel._fleet.coordinator import Coordinator
-from waiting import IN_TIME
+from support.cell_places import in_parallel
+from support.waiting import IN_TIME
+from tidewheel.fleet import Coordinator
 
 
 def test_d5_of_many_nodes_that_join_at_once_all_are_members(place):

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from fleet_nodes import SHARDS, Fleet, MemoryNode, started
+from support.fleet_nodes import SHARDS, Fleet, MemoryNode, started
 from tidewheel._core import faults
-from tidewheel._fleet import handover
 from tidewheel.errors import FencedError
+from tidewheel.fleet._nodes import handover
 
 
 @pytest.fixture

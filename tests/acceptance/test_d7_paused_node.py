@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from fleet_nodes import SHARDS, Fleet, MemoryNode, started
+from support.fleet_nodes import SHARDS, Fleet, MemoryNode, started
 from tidewheel._core import faults
-from tidewheel._fleet.ledger import ledger_of
 from tidewheel.errors import FencedError
+from tidewheel.fleet._nodes.ledger import ledger_of
 
 
 @pytest.fixture

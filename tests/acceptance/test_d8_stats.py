@@ -6,14 +6,20 @@ import uuid
 
 import pytest
 
-from memory_inbox import MemoryInbox, failing
+from support.memory_inbox import MemoryInbox, failing
 from tidewheel import cells
 from tidewheel._cells.backends import memory
-from tidewheel._connectors.inbox.errors import InboxUnavailable
-from tidewheel._fleet.assignment import Assignment
-from tidewheel._fleet.coordinator import Coordinator, Stats
-from tidewheel._fleet.errors import AlreadyMember, AssignmentRefused, NoNodes, NotCommitted
-from tidewheel._fleet.router import Router
+from tidewheel.fleet import (
+    AlreadyMember,
+    Assignment,
+    AssignmentRefused,
+    Coordinator,
+    InboxUnavailable,
+    NoNodes,
+    NotCommitted,
+    Router,
+)
+from tidewheel.fleet._nodes.coordinator import Stats
 
 
 def test_d8_stats():

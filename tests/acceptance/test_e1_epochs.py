@@ -7,9 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from tidewheel import Message, Output, StatefulLogic
-from tidewheel._testing.clock import Clock
 from tidewheel.sinks import collect
-from tidewheel.testing import MemoryRun
+from tidewheel.testing import Clock, MemoryRun
 
 
 class Log(StatefulLogic[int]):

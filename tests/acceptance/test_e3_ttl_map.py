@@ -49,7 +49,7 @@ def test_e3_an_empty_map_is_dropped(memory_runner):
 
 
 def operators_with_state(job, run):
-    """Return the operators that have a key's state."""
+    """Return the steps that have a key's state."""
     fetch = opener(open_store(job.state), job.name)
     return {
         table

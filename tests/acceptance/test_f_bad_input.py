@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel import Job, codecs
+from tidewheel import Job, RunOptions, codecs
 from tidewheel._checkpoint import encoding
-from tidewheel._spark.java import provide_java
-from tidewheel.errors import ConfigError, GraphError, HeldError, OperatorError, StateError, TidewheelError
+from tidewheel._spark.java import find_java
+from tidewheel.errors import ConfigError, GraphError, HeldError, StateError, StepError, TidewheelError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
 from tidewheel.testing import MemoryRun
@@ -51,7 +51,7 @@ def test_f_no_java_says_how_to_install_one(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("tidewheel._spark.java._PACKAGE", "a_package_that_is_not_installed")
     with pytest.raises(ConfigError, match=r"needs Java 17 or newer.*no `java` on the PATH.*apt-get install"):
-        provide_java()
+        find_java()
 
 
 def test_f_a_java_that_is_too_old_is_named(monkeypatch, tmp_path):
@@ -61,7 +61,7 @@ def test_f_a_java_that_is_too_old_is_named(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"is Java 11; install"):
-        provide_java()
+        find_java()
 
 
 def test_f_a_state_folder_that_cannot_be_made_is_named(tmp_path):
@@ -73,14 +73,14 @@ def test_f_a_state_folder_that_cannot_be_made_is_named(tmp_path):
 def test_f_a_missing_input_folder_is_named(spark, tmp_path):
     job = counting(Job("j", state=f"file://{tmp_path}/state"), files(f"{tmp_path}/nowhere", schema="value long"))
     with pytest.raises(ConfigError, match="nowhere"):
-        job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
+        job.run(until="end", options=RunOptions(spark=spark, local=f"{tmp_path}/local"))
 
 
 def test_f_a_schema_that_lacks_a_column_is_refused_when_the_graph_is_built(tmp_path):
     (tmp_path / "in").mkdir()
     job = Job("j", state=f"file://{tmp_path}/state")
     source = job.source("in", files(f"{tmp_path}/in", format="json", schema="user string"))
-    with pytest.raises(GraphError, match=r"operator 'by' \(key_by\): there is no column 'amount'; Row has user"):
+    with pytest.raises(GraphError, match=r"step 'by' \(key_by\): there is no column 'amount'; Row has user"):
         source.key_by("by", "user", value="amount")
 
 
@@ -93,9 +93,9 @@ def test_f_an_undecodable_record_stops_the_job_and_names_it(spark, tmp_path):
         "out", collect()
     )
     with pytest.raises(
-        OperatorError, match=r"operator 'in', record 'this is not JSON': line 2 of .*/a\.json: it is not one JSON value"
+        StepError, match=r"step 'in', record 'this is not JSON': line 2 of .*/a\.json: it is not one JSON value"
     ):
-        job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
+        job.run(until="end", options=RunOptions(spark=spark, local=f"{tmp_path}/local"))
 
 
 def test_f_a_file_that_is_not_of_its_format_is_named_in_one_line(spark, tmp_path):
@@ -107,7 +107,7 @@ def test_f_a_file_that_is_not_of_its_format_is_named_in_one_line(spark, tmp_path
     with pytest.raises(
         TidewheelError, match=r"in/clicks (is not a Parquet file|cannot be read as a Parquet)"
     ) as raised:
-        job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
+        job.run(until="end", options=RunOptions(spark=spark, local=f"{tmp_path}/local"))
     assert "An error occurred" not in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -122,7 +122,7 @@ def test_f_a_line_that_does_not_parse_is_kept_as_text_while_the_job_goes_on(spar
     good, kept = collect(), collect()
     clicks.sink("out", good)
     broken.sink("broken", kept)
-    job.run(spark=spark, bounded=True, local=f"{tmp_path}/local")
+    job.run(until="end", options=RunOptions(spark=spark, local=f"{tmp_path}/local"))
     assert good.records == [{"user": "ada", "amount": 1}]
     assert [row["value"] for row in kept.records] == bad
     assert kept.records[0]["error"] == "json: ValidationError: Expected `int`, got `str` - at `$.amount`"
@@ -166,7 +166,7 @@ def test_f_a_failing_batch_loses_nothing_that_was_committed(tmp_path):
         .sink("out", collect())
     )
     with MemoryRun(job) as run:
-        with pytest.raises(OperatorError, match=r"operator 'count', key 1, record 1: ZeroDivisionError"):
+        with pytest.raises(StepError, match=r"step 'count', key 1, record 1: ZeroDivisionError"):
             run.batch({"in": [3, 1]})
         # The clean stop of the run before, and this one's claim.
         assert run.run.head.sequence == before + 2
@@ -187,7 +187,7 @@ job.source("in", iterable([1])).map("double", lambda v: v).sink("out", collect()
     [
         (["missing.py"], "missing.py"),
         (["program.py:nothing"], "nothing"),
-        (["program.py", "--trigger", "continuous"], "continuous"),
+        (["program.py", "--every", "continuous"], "continuous"),
     ],
 )
 def test_f_the_shell_says_what_is_wrong_without_a_stack_trace(tmp_path, arguments, told):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka import Producer
 
-from kafka_server import Kafka
-from tidewheel import Job, codecs, count, sinks, sources, sum_
+from servers.kafka_server import Kafka
+from tidewheel import Job, RunOptions, codecs, count, sinks, sources, sum_
 from tidewheel._core import faults
 from tidewheel.errors import ConfigError
 
@@ -74,7 +74,8 @@ def test_totals_are_exact_when_publishing_fails(kafka, spark, tmp_path):
         for first, last in ((0, 200), (200, 300)):
             shop.pay(first, last)
             shop.job(tmp_path.as_uri()).run(
-                trigger="available-now", spark=spark, restarts=3, backoff="10 ms", local=str(tmp_path / "local")
+                until="caught-up",
+                options=RunOptions(spark=spark, restarts=3, backoff="10 ms", local=str(tmp_path / "local")),
             )
     finally:
         faults.arm("")
@@ -97,4 +98,4 @@ def test_a_topic_that_is_not_there_stops_the_job_before_it_begins(kafka, spark, 
     job = Job("nowhere", state=tmp_path.as_uri(), n_shards=4)
     job.source("in", sources.kafka(kafka.brokers, "no-such-topic")).sink("out", sinks.discard())
     with pytest.raises(ConfigError, match="there is no topic 'no-such-topic'"):
-        job.run(trigger="available-now", spark=spark)
+        job.run(until="caught-up", options=RunOptions(spark=spark))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel import Job, sinks, sources
+from tidewheel import Job, RunOptions, sinks, sources
 from tidewheel._checkpoint.manifest import SparkLog, SparkSource
 from tidewheel._checkpoint.spark_log import old_positions
-from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._storage import open_store
+from tidewheel.checkpoints import StreamCheckpoints
 from tidewheel.errors import StateError
 
 # The state names its files by their paths. `old_state/write.py` has written it, with that version.
@@ -66,14 +66,14 @@ def totals(found: Job) -> dict[str, int]:
 
 
 def test_old_state_continues_where_every_source_was(old_state, spark, tmp_path):
-    run = {"trigger": "available-now", "spark": spark, "local": str(tmp_path)}
-    assert job(old_state).run(**run).event_count == 312, "nothing is new"
+    options = RunOptions(until="caught-up", spark=spark, local=str(tmp_path))
+    assert job(old_state).run(options=options).event_count == 312, "nothing is new"
     assert totals(job(old_state)) == TOTALS
     put("in", 300, 1000)
     put("frame", 5, 100)
     found = job(old_state, items=8, files="renamed")
     found.alias("renamed", "files")
-    assert found.run(**run).event_count == 315
+    assert found.run(options=options).event_count == 315
     expected = {"u0": TOTALS["u0"] + 1000 + 7, "u1": TOTALS["u1"], "u2": TOTALS["u2"] + 100}
     assert totals(found) == expected
     newest = StreamCheckpoints(open_store(old_state), "old").latest()
@@ -81,7 +81,7 @@ def test_old_state_continues_where_every_source_was(old_state, spark, tmp_path):
     assert newest.source_offsets["items"] == 8
     put("in", 301, 5)
     again = job(old_state, items=8, files="renamed")
-    assert again.run(**run).event_count == 316
+    assert again.run(options=options).event_count == 316
     assert totals(again) == {**expected, "u1": expected["u1"] + 5}
 
 
@@ -89,14 +89,14 @@ def test_old_state_of_another_kind_of_source_is_refused_before_the_job_is_claime
     found = Job("old", state=old_state, n_shards=2)
     for name in ("files", "items", "frame"):
         found.source(name, sources.rate(1)).sink(f"{name}-out", sinks.discard())
-    with pytest.raises(StateError, match=r"source '\w+': it read \w+ and now reads rate: .*--allow-dropped-source"):
-        found.run(trigger="available-now", spark=spark, local=str(tmp_path), allow_dropped_state=["sums"])
+    with pytest.raises(StateError, match=r"source '\w+': it read \w+ and now reads rate, .*--allow-dropped-source"):
+        found.run(until="caught-up", options=RunOptions(spark=spark, local=str(tmp_path), allow_dropped_state=["sums"]))
     assert StreamCheckpoints(open_store(old_state), "old").latest().kind != "claim"
 
 
 def test_old_state_without_one_of_its_sources_is_refused_by_name(old_state, spark, tmp_path):
     with pytest.raises(StateError, match="--allow-dropped-source files"):
-        job(old_state, files="other").run(trigger="available-now", spark=spark, local=str(tmp_path))
+        job(old_state, files="other").run(until="caught-up", options=RunOptions(spark=spark, local=str(tmp_path)))
 
 
 def log(kind: str, offset: str, files: dict[str, str] | None = None) -> SparkLog:

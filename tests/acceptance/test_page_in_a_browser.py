@@ -11,8 +11,8 @@ import threading
 
 import pytest
 
-from fleet_nodes import Fleet, started
-from page_site import HOSTILE, TOKEN, browsing, go, served, stored_job, write_history
+from support.fleet_nodes import Fleet, started
+from support.page_site import HOSTILE, TOKEN, browsing, go, served, stored_job, write_history
 from tidewheel import StoredJob
 
 VIEWS = ("overview", "batches", "shards", "checkpoints", "state", "cells", "fleet", "errors")
@@ -38,7 +38,7 @@ def test_every_view_of_a_job_that_is_dead_shows_hostile_data_as_text(url):
             window.keyboard.press(str(number))
         assert HOSTILE in window.inner_text("main"), "the error is told, as text"
         go(window, "clicks", "overview")
-        assert "· 'ada' 50 %" in window.text_content("svg.graph"), "a hot key stands at its operator, without a click"
+        assert "· 'ada' 50 %" in window.text_content("svg.graph"), "a hot key stands at its step, without a click"
         go(window, "clicks", "state")
         assert HOSTILE in window.inner_text("main"), "the key is shown, as text"
         window.fill("#search", "ada")

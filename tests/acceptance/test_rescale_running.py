@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 
 from tidewheel import Job
 from tidewheel._checkpoint.names import parse_state_file
-from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._cli.rescale import rescale, stretches
 from tidewheel._engine.stopped_job import states
-from tidewheel._state.codec import msgpack_codec
 from tidewheel._storage import open_store
+from tidewheel.checkpoints import StreamCheckpoints
+from tidewheel.codecs import msgpack_codec
 from tidewheel.sinks import collect
 from tidewheel.sources import files
 from tidewheel.testing import MemoryRun
@@ -81,8 +81,8 @@ def test_a_running_job_is_rescaled_from_another_process(spark, tmp_path, monkeyp
         else:
             driver.stop()
 
+    from tidewheel import RunOptions
     from tidewheel._spark.driver import Driver
-    from tidewheel._spark.options import RunOptions
 
     driver = Driver(job, job.plan(), RunOptions(parallelism=2, spark=spark, local=f"{tmp_path}/local", progress=after))
     driver.execute()

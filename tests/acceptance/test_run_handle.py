@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tidewheel import Job
+from support.waiting import IN_TIME, eventually
+from tidewheel import Job, RunOptions
 from tidewheel._cli import app
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
-from waiting import IN_TIME, eventually
 
 
 def summing(folder: Path, name: str) -> Job:
@@ -39,8 +39,8 @@ def test_two_jobs_run_at_once_in_one_spark_and_are_watched_asked_rescaled_and_st
     local = str(tmp_path / "local")
     jobs = [summing(tmp_path, name) for name in ("first", "second")]
     with (
-        jobs[0].start(parallelism=1, local=local, spark=spark) as first,
-        jobs[1].start(parallelism=1, local=local) as second,
+        jobs[0].start(parallelism=1, options=RunOptions(local=local, spark=spark)) as first,
+        jobs[1].start(parallelism=1, options=RunOptions(local=local)) as second,
     ):
         for number, run in enumerate((first, second)):
             add(tmp_path, run.job.name, 1, 10 + number)
@@ -62,9 +62,9 @@ def test_two_jobs_run_at_once_in_one_spark_and_are_watched_asked_rescaled_and_st
 
 def test_tidewheel_stop_ends_the_run_that_has_the_job_and_not_the_next_one(spark, tmp_path):
     job, url = summing(tmp_path, "stopped"), f"file://{tmp_path}/state"
-    options = {"parallelism": 1, "local": str(tmp_path / "local"), "spark": spark}
+    options = RunOptions(parallelism=1, local=str(tmp_path / "local"), spark=spark)
     add(tmp_path, "stopped", 1, 10)
-    with job.start(**options) as run:
+    with job.start(options=options) as run:
         eventually(lambda: run.progress, "a batch")
         shown = CliRunner().invoke(app, ["status", "stopped", "--state", url]).stdout
         assert f"stopped: runs on {socket.gethostname()}, process {os.getpid()} since " in shown
@@ -73,7 +73,7 @@ def test_tidewheel_stop_ends_the_run_that_has_the_job_and_not_the_next_one(spark
         assert run.wait(IN_TIME).stopped
     assert "stopped: does not run" in CliRunner().invoke(app, ["status", "stopped", "--state", url]).stdout
     add(tmp_path, "stopped", 2, 100)
-    with job.start(**options) as again:
+    with job.start(options=options) as again:
         eventually(lambda: again.progress, "a batch of the next run")
         assert again.status.state == "running"
         assert again.query("total", "ada").value == 110
@@ -82,8 +82,8 @@ def test_tidewheel_stop_ends_the_run_that_has_the_job_and_not_the_next_one(spark
 def test_a_run_that_fails_has_the_error_as_its_status_and_wait_raises_it(spark, tmp_path):
     job = Job("failing", state=f"file://{tmp_path}/state", n_shards=4)
     job.source("in", iterable([1, 0])).map("inverse", lambda n: 1 / n).sink("out", collect())
-    run = job.start(bounded=True, parallelism=1, local=str(tmp_path / "local"), spark=spark)
-    with pytest.raises(OperatorError, match="inverse"):
+    run = job.start(until="end", parallelism=1, options=RunOptions(local=str(tmp_path / "local"), spark=spark))
+    with pytest.raises(StepError, match="inverse"):
         run.wait()
     assert run.status.state == "failed"
-    assert isinstance(run.status.error, OperatorError)
+    assert isinstance(run.status.error, StepError)

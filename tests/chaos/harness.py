@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._engine.stopped_job import states
 from tidewheel._storage import open_store
+from tidewheel.checkpoints import StreamCheckpoints
 
 PROGRAM = Path(__file__).with_name("program.py")
 
@@ -46,17 +46,16 @@ def points_of_a_run() -> list[str]:
         text=True,
         check=True,
     )
-    # Moving keys, resharding, runs that are over, inboxes, the connectors, idle jobs and jobs with pages have tests of
-    # their own.
+    # Resharding, runs that are over, inboxes, the connectors, idle jobs and jobs with pages have tests of their own.
     others = (
         "chain.removing",
         "commit.skipped",
         "commit.page",
-        "move.",
         "reshard.",
         "inbox.",
         "postgres.",
         "delta.",
+        "table.",
         "kafka.",
         "nats.",
         "mqtt.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tidewheel import Job, count, tumbling
+from tidewheel import Job, RunOptions, count, tumbling
 from tidewheel.sinks import files as file_sink
 from tidewheel.sources import files
 
@@ -23,13 +23,15 @@ def build(folder: str) -> Job:
 def main() -> None:
     folder, options = sys.argv[1], dict(item.split("=", 1) for item in sys.argv[2:])
     build(folder).run(
-        bounded=options.get("bounded") == "yes",
-        tick="100 ms",
+        until="end" if options.get("bounded") == "yes" else None,
         parallelism=2,
-        master="local[2]",
-        local=f"{folder}/local",
-        conf={"spark.driver.memory": "1g"},
-        progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
+        options=RunOptions(
+            tick="100 ms",
+            master="local[2]",
+            local=f"{folder}/local",
+            conf={"spark.driver.memory": "1g"},
+            progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
+        ),
     )
 
 

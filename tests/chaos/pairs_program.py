@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tidewheel import Job, count, sinks, sources, sum_
+from tidewheel import Job, RunOptions, count, sinks, sources, sum_
 from tidewheel.errors import TidewheelError
 
 
@@ -69,14 +69,15 @@ def main() -> int:
     folder, options = sys.argv[1], dict(item.split("=", 1) for item in sys.argv[2:])
     try:
         result = build(folder, options).run(
-            trigger="available-now",
-            # Spark gives a worker ten seconds to start, which a machine that does other things as well may exceed.
-            restarts=5,
+            until="caught-up",
             parallelism=2,
-            master="local[2]",
-            local=f"{folder}/local",
-            conf={"spark.driver.memory": "1g"},
-            progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
+            options=RunOptions(
+                restarts=5,
+                master="local[2]",
+                local=f"{folder}/local",
+                conf={"spark.driver.memory": "1g"},
+                progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
+            ),
         )
     except TidewheelError as error:
         # Spark's own words have the cause in them, far below the first line.

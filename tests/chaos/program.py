@@ -5,13 +5,14 @@ Run as `python program.py FOLDER [option=value …]`; the folder has `in/` with 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import signal
 import sys
 import time
 
-from tidewheel import Job, count, sum_
+from tidewheel import Job, RunOptions, count, sum_
 from tidewheel.errors import TidewheelError
 from tidewheel.sinks import files as file_sink
 from tidewheel.sources import files
@@ -48,6 +49,11 @@ def set_clock(seconds: list[int]) -> None:
     time.time_ns = lambda: true_time_ns() + next(ahead) * 10**9
 
 
+def accepted(found) -> bool:
+    print(f"compared {found.batches} batches: {'same' if found.same else found}", flush=True)
+    return found.same
+
+
 def main() -> int:
     folder, options = sys.argv[1], dict(item.split("=", 1) for item in sys.argv[2:])
     os.environ["TEST_POISON"] = options.get("poison", "")
@@ -56,16 +62,19 @@ def main() -> int:
     job = build(folder)
     job.state = options.get("state", job.state)
     try:
-        result = job.run(
-            bounded=options.get("bounded", "yes") == "yes",
+        run = functools.partial(job.switch, accepted) if options.get("switch") == "yes" else job.run
+        result = run(
+            until="end" if options.get("bounded", "yes") == "yes" else None,
             parallelism=int(options.get("parallelism", 2)),
-            master="local[2]",
-            local=options.get("local", f"{folder}/local"),
-            take_over=options.get("take_over") == "yes",
-            restarts=int(options.get("restarts", 0)),
-            backoff="200 ms",
-            conf={"spark.driver.memory": "1g"},
-            progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
+            options=RunOptions(
+                master="local[2]",
+                local=options.get("local", f"{folder}/local"),
+                take_over=options.get("take_over") == "yes",
+                restarts=int(options.get("restarts", 0)),
+                backoff="200 ms",
+                conf={"spark.driver.memory": "1g"},
+                progress=lambda batch: print(f"committed {batch.sequence} rows {batch.rows}", flush=True),
+            ),
         )
     except TidewheelError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from chaos import harness
-from spark_cluster import SparkCluster, python_without_tidewheel, running_cluster
+from servers.spark_cluster import SparkCluster, python_without_tidewheel, running_cluster
+from support.waiting import eventually
 from tidewheel._engine.control import cells_url, rescale
-from waiting import eventually
 
 PROGRAM = Path(__file__).with_name("cluster_program.py")
 SEED = 17

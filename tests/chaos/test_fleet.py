@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from fleet_processes import LEASE, Processes
-from kafka_server import running_kafka
-from nats_server import running_nats
-from servers import running_etcd
-from tidewheel._connectors.inbox import open_inbox
-from tidewheel._fleet.router import Router
-from waiting import SOON
+from servers.kafka_server import running_kafka
+from servers.nats_server import running_nats
+from servers.stores import running_etcd
+from support.fleet_processes import LEASE, Processes
+from support.waiting import SOON
+from tidewheel.fleet._inbox import open_inbox
+from tidewheel.fleet._nodes.router import Router
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS.parent / "examples"))
@@ -125,7 +125,7 @@ def test_nodes_on_spark_one_of_which_is_killed(tmp_path):
         for name in "ab":
             fleet.start_node(name)
         for name in "ab":
-            until(lambda name=name: fleet.alive(name) and fleet.told(name, "joined"), f"node {name} joins", SOON)
+            until(lambda name=name: fleet.alive(name) and fleet.events(name, "joined"), f"node {name} joins", SOON)
         first, second = (events_of(producer, events // 2) for producer in PRODUCERS)
         with open_inbox(fleet.inbox) as inbox, Router(inbox) as router:
             router.route_many(first)
@@ -151,6 +151,6 @@ def test_everything_at_once_on_spark_with_etcd_nats_and_kafka(tmp_path):
     ):
         fleet = DemoFleet(tmp_path, etcd.url("fleet"), nats.url("events"))
         try:
-            show(fleet, kafka, 100_000, 40)
+            show(fleet, kafka.brokers, 100_000, 40)
         finally:
             fleet.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel import Job
+from tidewheel import Job, RunOptions
 from tidewheel.sinks import files as file_sink
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -86,7 +86,9 @@ def test_five_hundred_batches_on_spark_take_no_more_room_than_two_hundred(tmp_pa
         if batch.batch in (200, BATCHES - 1):
             seen[batch.batch] = (workers(), used(tmp_path / "state"), used(tmp_path / "local"))
 
-    result = job.run(bounded=True, parallelism=2, spark=spark, local=str(tmp_path / "local"), progress=note)
+    result = job.run(
+        until="end", parallelism=2, options=RunOptions(spark=spark, local=str(tmp_path / "local"), progress=note)
+    )
     print(f"after 200 and {BATCHES} batches: {seen}, this process {os.getpid()}")
     assert result.event_count == BATCHES * 5
     (memory, state, local), (memory_after, state_after, local_after) = seen[200], seen[BATCHES - 1]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from chaos import harness
 from tidewheel import cells
-from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._engine.control import cells_url
 from tidewheel._storage import open_store
+from tidewheel.checkpoints import StreamCheckpoints
 
 SEED = 5
 PROGRAM = Path(__file__).with_name("threshold_program.py")

@@ -13,7 +13,7 @@ import pytest
 
 from chaos import harness
 from chaos.test_pairs import PROGRAM, Pair, survives_all
-from nats_server import Nats, running_nats
+from servers.nats_server import Nats, running_nats
 
 SEED = 20261116
 

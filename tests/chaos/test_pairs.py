@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from chaos import harness, readers
-from postgres_server import Postgres
+from servers.postgres_server import Postgres
 from tidewheel import sources
 from tidewheel._connectors.delta.table import TableLocation
 
@@ -157,7 +157,7 @@ class KafkaToPostgres(Pair):
 
 
 class KafkaToDelta(Pair):
-    points = ("delta.adding", "delta.added")
+    points = ("table.written", "delta.adding", "delta.added")
 
     def __init__(self, server, *arguments) -> None:
         super().__init__(*arguments)
@@ -226,6 +226,7 @@ def test_kafka_to_postgres_small(tmp_path, kafka, postgres):
 def test_kafka_to_delta_small(tmp_path, kafka, mortal_seaweedfs):
     draw = random.Random(SEED)
     pair = KafkaToDelta(mortal_seaweedfs, tmp_path / "delta", kafka, 600, 50)
+    pair.killed_at("table.written", 2)
     pair.killed_at("delta.added", 2)
     pair.outlives("sink", draw)
     pair.ends()

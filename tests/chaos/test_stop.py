@@ -11,9 +11,9 @@ import termios
 from pathlib import Path
 
 from chaos import harness
-from tidewheel._checkpoint.store import StreamCheckpoints
+from support.waiting import SOON, eventually
 from tidewheel._storage import open_store
-from waiting import SOON, eventually
+from tidewheel.checkpoints import StreamCheckpoints
 
 SEED = 3
 

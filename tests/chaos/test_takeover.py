@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chaos import harness
-from waiting import eventually
+from support.waiting import eventually
 
 SEED = 7
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tidewheel import Job
+from tidewheel import Job, RunOptions
 from tidewheel.sinks import files as file_sink
 from tidewheel.sources import files
 
@@ -30,11 +30,13 @@ def build(folder: str) -> Job:
 if __name__ == "__main__":
     folder = sys.argv[1]
     build(folder).run(
-        bounded=True,
+        until="end",
         parallelism=2,
-        master="local[2]",
-        local=f"{folder}/local",
-        conf={"spark.driver.memory": "1g"},
-        progress=lambda batch: print(f"committed {batch.sequence}", flush=True),
+        options=RunOptions(
+            master="local[2]",
+            local=f"{folder}/local",
+            conf={"spark.driver.memory": "1g"},
+            progress=lambda batch: print(f"committed {batch.sequence}", flush=True),
+        ),
     )
     print("done", flush=True)

@@ -46,6 +46,12 @@ def test_commands_of_the_docs_are_there(page):
     assert wrong(page.read_text()) == []
 
 
+def test_every_command_takes_the_state_url_from_the_same_variable():
+    options = [(path, each) for path, command in ALL.items() for each in command.params if "--state" in each.opts]
+    assert len(options) > 10
+    assert [path for path, option in options if option.envvar != "TIDEWHEEL_STATE"] == []
+
+
 @pytest.mark.parametrize("path", ALL)
 def test_help_explains_the_command_and_what_it_takes(path):
     command = ALL[path]

@@ -17,7 +17,18 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs/migrating.md"})]
 MODULES = [
     importlib.import_module(f"tidewheel{name}")
-    for name in ("", ".sources", ".sinks", ".cells", ".codecs", ".testing", ".checkpoints", ".connectors", ".fleet")
+    for name in (
+        "",
+        ".agg",
+        ".sources",
+        ".sinks",
+        ".cells",
+        ".codecs",
+        ".testing",
+        ".checkpoints",
+        ".connectors",
+        ".fleet",
+    )
 ]
 ANYTHING = "**"
 """Stands for all keywords: the callable takes any."""

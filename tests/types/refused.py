@@ -52,8 +52,13 @@ orders.filter("f0", lambda order: order.cents > limit)  # error: JobCell
 orders.map("m0", lambda order: order.cents + limit)  # error: JobCell
 
 orders.map("m", lambda order: order.centz)  # error: centz
+orders.map(lambda order: order.centz)  # error: centz
+by_user.filter(lambda order: order.centz)  # error: centz
+orders.key_by(lambda order: order.uzer)  # error: uzer
 orders.filter("f", lambda order: order.centz > 3)  # error: centz
 orders.filter("f2", "cents > 3")  # error: filter
+orders.expect("e", lambda order: order.centz > 3)  # error: centz
+orders.expect("e2", lambda order: order.cents > 3, otherwise="ignore")  # error: otherwise
 orders.with_columns("w0", euros=3)  # error: with_columns
 orders.select("s0", 3)  # error: select
 orders.key_by("k", lambda order: order.centz)  # error: centz

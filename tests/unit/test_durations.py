@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memory_inbox import MemoryInbox
+from support.memory_inbox import MemoryInbox
 from tidewheel import cells, sinks, sources
 from tidewheel.checkpoints import CheckpointManager, CheckpointStore
 from tidewheel.errors import GraphError

@@ -28,8 +28,8 @@ from tidewheel._cells.errors import (
     WrongType,
 )
 from tidewheel._cells.observed import Observed
+from tidewheel._cells.presented import Presented, Ticket, Validator
 from tidewheel._cells.record import CellRecord
-from tidewheel._cells.tickets import Presented, Ticket, Validator
 from tidewheel._cells.when import When
 from tidewheel._core.closing import Closing
 from tidewheel._time.duration import Duration

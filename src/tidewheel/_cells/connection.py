@@ -17,7 +17,7 @@ from tidewheel._cells.job_place import HOLDER, NAMESPACES, ORDERS
 from tidewheel._cells.map import CellMapReader, CellMapWriter
 from tidewheel._cells.observed import Observed
 from tidewheel._cells.once import Once
-from tidewheel._cells.tickets import Validator
+from tidewheel._cells.presented import Validator
 from tidewheel._core.closing import Closing
 from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError

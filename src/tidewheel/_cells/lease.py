@@ -10,6 +10,7 @@ under the lease, and let the receiver reject a token smaller than one it has see
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
@@ -72,6 +73,7 @@ class Lease:
         self._cell = connection.writer(name, Tenure, namespace=NAMESPACE)
         self._default_timeout = connection.timeout
         self._clock = clock
+        self._candidate, self._attempts = uuid.uuid4().hex, itertools.count(1)
         self._id = ""
         self._token = 0
         self._until = float("-inf")
@@ -188,12 +190,13 @@ class Lease:
         """Return the seconds until the lease can be taken; every new version restarts its ttl."""
         if snapshot.version != self._seen[0]:
             self._seen = (snapshot.version, self._clock())
-        if snapshot.value is None or snapshot.value.id == self._id:
-            return 0.0  # A candidate's own earlier lease, which expired or whose commit was uncertain, does not keep it waiting.
+        # A candidate does not wait for a lease of its own: one that expired, or an attempt whose request arrived late.
+        if snapshot.value is None or snapshot.value.id.startswith(self._candidate):
+            return 0.0
         return self._seen[1] + snapshot.value.ttl * _MARGIN - self._clock()
 
     def _take(self, snapshot: Snapshot[Tenure]) -> bool:
-        sent, self._id, self._token = self._clock(), uuid.uuid4().hex, 0
+        sent, self._id, self._token = self._clock(), f"{self._candidate}-{next(self._attempts)}", 0
         done = self._cell.compare_exchange_at(snapshot.version, self._tenure(), timeout=self._command_time())
         if done.applied:
             self._token, self._until = done.version, sent + self.ttl

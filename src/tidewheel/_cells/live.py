@@ -35,7 +35,7 @@ _IN_A_FUNCTION = (
 
 _pinned: dict[str, Any] = {}
 _defaults_hold = False
-"""Whether cells that are not pinned have their defaults, as in the test of an operator."""
+"""Whether cells that are not pinned have their defaults, as in the test of a step."""
 _read_empty: dict[str, JobCell[Any]] = {}
 """The cells that a function of this batch has read while they had no value."""
 
@@ -43,7 +43,7 @@ _read_empty: dict[str, JobCell[Any]] = {}
 class JobCell(Generic[T]):
     """A cell of a job, created by `Job.cell`. Its value can change between batches while the job runs.
 
-    Inside an operator, `value` is the value that the batch pinned: the same for every record and task of the batch; the
+    Inside a step, `value` is the value that the batch pinned: the same for every record and task of the batch; the
     manifest records its version. Elsewhere `value` raises: read and write the cell with `StoredJob.cell`, or `tidewheel
     cells` in a shell.
     """

@@ -16,7 +16,7 @@ from tidewheel._cells.cell import CellWriter, Exchange, Snapshot, Version
 from tidewheel._cells.declared import type_name
 from tidewheel._cells.errors import Closed
 from tidewheel._cells.observed import Observed
-from tidewheel._cells.tickets import Ticket, Validator
+from tidewheel._cells.presented import Ticket, Validator
 from tidewheel._core.closing import Closing
 from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError, TidewheelError

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 
-from tidewheel._checkpoint import format_2, format_3, format_4, format_5
+from tidewheel._checkpoint import format_2, format_3, format_4, format_5, format_6
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
 from tidewheel._checkpoint.manifest import (
@@ -31,14 +31,13 @@ from tidewheel._checkpoint.manifest import (
 )
 from tidewheel._checkpoint.pages import LoadPage
 from tidewheel._checkpoint.shard_map import Group, ShardMap
-from tidewheel._checkpoint.transfer import Transfer, TransferId
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._state.references import Count, FileName, FileRef, ShardParts
 from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError, CorruptError, StateError
 
 MAGIC = b"TIDEWCKP"
-VERSION = 6
+VERSION = 7
 OLDEST = 2
 """The oldest version that can be read."""
 
@@ -131,8 +130,9 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     parent: int | None
     flushed: int | None
     forked_from: ForkOrigin | None
-    transfers_out: list[tuple[str, Transfer]]
-    transfers_in: tuple[TransferId, ...]
+    unused_1: list[msgspec.Raw]
+    """Earlier versions recorded moves of keys between jobs in this field and the next. They are read and ignored."""
+    unused_2: list[msgspec.Raw]
     fleet: _Fleet | None
 
 
@@ -185,7 +185,9 @@ def _upgraded(body: bytes, version: int) -> bytes:
         body = format_3.upgraded(body)
     if version <= 4:
         body = format_4.upgraded(body)
-    return format_5.upgraded(body) if version <= 5 else body
+    if version <= 5:
+        body = format_5.upgraded(body)
+    return format_6.upgraded(body) if version <= 6 else body
 
 
 def _body(state: Manifest) -> _Body:
@@ -229,8 +231,8 @@ def _body(state: Manifest) -> _Body:
         parent=state.parent,
         flushed=state.flushed,
         forked_from=state.forked_from,
-        transfers_out=_pairs(state.transfers_out),
-        transfers_in=state.transfers_in,
+        unused_1=[],
+        unused_2=[],
         fleet=None if state.fleet is None else _fleet(state.fleet),
     )
 
@@ -301,8 +303,6 @@ class _Reading:
             parent=body.parent,
             flushed=body.flushed,
             forked_from=body.forked_from,
-            transfers_out=named("transfers_out", body.transfers_out),
-            transfers_in=body.transfers_in,
             fleet=None if body.fleet is None else self._fleet(body.fleet),
         )
 

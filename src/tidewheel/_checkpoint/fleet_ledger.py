@@ -6,6 +6,14 @@ import msgspec
 
 from tidewheel._state.references import ShardParts
 
+ORIGIN = "origin"
+"""The run of the chain that a fleet begins with, which has the name of the job."""
+
+
+def run_of(stream: str) -> str:
+    """Return the run of a chain's stream."""
+    return stream.partition("/")[2] or ORIGIN
+
 
 class HeldShard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A shard that the run holds: its term, and the inbox position at which the run adopted it."""

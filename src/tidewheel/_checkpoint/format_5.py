@@ -1,4 +1,4 @@
-"""Upgrade manifests of format 5, which described an operator's state as flat fields with types as text.
+"""Upgrade manifests of format 5, which described a step's state as flat fields with types as text.
 
 An imprecise text becomes an undeclared type; the start of the job then reads every stored value once.
 """
@@ -38,12 +38,12 @@ def upgraded(body: bytes) -> bytes:
             for _, info in infos:
                 info[5] = described(info[5])
     except (IndexError, TypeError, ValueError, AttributeError) as error:
-        raise msgspec.DecodeError(f"the operators are not those of format 5: {error}") from None
+        raise msgspec.DecodeError(f"the steps are not those of format 5: {error}") from None
     return _encode(fields)
 
 
 def described(fields: list[_Old]) -> tuple[Field, ...]:
-    """Return the fields of a state type as the description of the operator's values."""
+    """Return the fields of a state type as the description of the step's values."""
     if not fields:
         return ()
     if fields[0][1].startswith(_RESULT):

@@ -1,18 +1,35 @@
-"""Checkpoints for a program with its own loop: it reports its events, and checkpoints are made when due."""
+"""Checkpoints for a program with its own loop: it reports its events, and checkpoints are made when due.
+
+The checkpoints and their store are those of a job's commits; this module only counts.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.store import CheckpointStore
-from tidewheel._checkpoint.triggers import Progress, Triggers, due
 from tidewheel._time.duration import Duration, seconds_or_none
 from tidewheel.errors import ConfigError, StateError
 
 Fill = Callable[[Manifest], Manifest]
 """Receives a checkpoint with its id, count and epoch, and returns it with the program's additions."""
+
+
+@dataclass
+class _Progress:
+    """The current progress of one stream, and what it had since its newest checkpoint."""
+
+    sequence: int | None = None
+    event_count: int = 0
+    epoch: int | None = None
+    events: int = 0
+    """Events since the newest checkpoint, like the batches."""
+    batches: int = 0
+    since: int | None = None
+    """The time of the newest checkpoint, or of the first event."""
 
 
 class CheckpointManager:
@@ -39,12 +56,20 @@ class CheckpointManager:
         every: Duration | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
+        limits = {"events": every_events, "batches": every_batches, "seconds": seconds_or_none(every, "every=")}
+        if set(limits.values()) == {None}:
+            raise ConfigError(
+                "a checkpoint manager needs a trigger: every_events=, every_batches= or every=, such as '30 s'"
+            )
+        for name, limit in limits.items():
+            if limit is not None and limit <= 0:
+                raise ConfigError(f"the trigger by {name} must be above 0, not {limit}")
         self.store = store
-        self.triggers = Triggers(every_events, every_batches, seconds_or_none(every, "every="))
+        self._every_events, self._every_batches, self._every_seconds = limits.values()
         self.total_checkpoints = 0
         """The number of checkpoints made by this manager."""
         self._clock = clock
-        self._streams: dict[str, Progress] = {}
+        self._streams: dict[str, _Progress] = {}
 
     def recover(self, stream_id: str) -> Manifest | None:
         """Return the stream's newest checkpoint, or `None`, and continue counting from it.
@@ -52,7 +77,11 @@ class CheckpointManager:
         Continue with the first event after its `sequence`; do not pass the last event again.
         """
         state = self.store.latest(stream_id)
-        self._streams[stream_id] = Progress() if state is None else _recovered(state)
+        self._streams[stream_id] = _Progress()
+        if state is not None:
+            self._streams[stream_id] = _Progress(
+                state.sequence, state.event_count, state.epoch, since=state.id.created_at
+            )
         return state
 
     def on_event(
@@ -100,7 +129,7 @@ class CheckpointManager:
         if filled.id != state.id:
             raise ConfigError(f"`fill` must keep the checkpoint's id, {state.id}; it returned {filled.id}")
         self.store.save(filled)
-        self._streams[stream_id] = progress.checkpointed(now)
+        progress.events, progress.batches, progress.since = 0, 0, now
         self.total_checkpoints += 1
         return filled
 
@@ -120,20 +149,24 @@ class CheckpointManager:
                 "counted already; after a restart, go on with the first event after the recovered checkpoint"
             )
         now = self._clock()
-        progress = progress.advanced(now, sequence=sequence, events=events, batches=batches, epoch=epoch)
-        self._streams[stream_id] = progress
-        return self.checkpoint(stream_id, fill=fill) if due(self.triggers, progress, now) else None
+        progress.sequence = progress.sequence if sequence is None else sequence
+        progress.event_count += events
+        progress.events += events
+        progress.batches += batches
+        progress.epoch = max((each for each in (progress.epoch, epoch) if each is not None), default=None)
+        progress.since = now if progress.since is None else progress.since
+        return self.checkpoint(stream_id, fill=fill) if self._is_due(progress, now) else None
 
-    def _progress(self, stream_id: str) -> Progress:
+    def _is_due(self, progress: _Progress, now: int) -> bool:
+        """Return whether a limit is reached. Without an event since the newest checkpoint, another would only repeat it."""
+        reached = (
+            (progress.events, self._every_events),
+            (progress.batches, self._every_batches),
+            ((now - (now if progress.since is None else progress.since)) / 1e9, self._every_seconds),
+        )
+        return progress.events > 0 and any(limit is not None and count >= limit for count, limit in reached)
+
+    def _progress(self, stream_id: str) -> _Progress:
         if stream_id not in self._streams:
             self.recover(stream_id)
         return self._streams[stream_id]
-
-
-def _recovered(state: Manifest) -> Progress:
-    return Progress(
-        sequence=state.sequence,
-        event_count=state.event_count,
-        epoch=state.epoch,
-        since=state.id.created_at,
-    )

@@ -10,7 +10,7 @@ import msgspec
 
 from tidewheel._checkpoint.fleet_ledger import FleetLedger
 from tidewheel._checkpoint.shard_map import ShardMap
-from tidewheel._checkpoint.transfer import Transfer
+from tidewheel._state.layout import StateLayout
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.type_description import Field
 from tidewheel._time.frontier import Frontier
@@ -90,15 +90,15 @@ class Span(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class OperatorInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The type of an operator's state, so that tools can read it and a changed program is detected."""
+    """The type of a step's state, so that tools can read it and a changed program is detected."""
 
     kind: str
     codec: str
     version: int
     keys: int | None = None
-    fingerprint: str = ""
+    layout: StateLayout = StateLayout()
     values: tuple[Field, ...] = ()
-    """The types of the operator's values: a state, the sides of a join, the results of aggregates. May be empty."""
+    """The types of the step's values: a state, the sides of a join, the results of aggregates. May be empty."""
 
 
 class PinnedCell(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -169,7 +169,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     Times and epochs are nanoseconds since the Unix epoch. An epoch of `None` means that there is none yet, which is not
     0. `batch`, `now`, `parallelism`, `cells` and `carried_epoch` belong to the newest batch: together with its parent,
-    its source offsets and the program, they determine the batch. Only the epoch that the operators had received before
+    its source offsets and the program, they determine the batch. Only the epoch that the steps had received before
     the batch can be above the parent's: batches that only received an epoch because of silence need no commit. Treat
     the mappings as frozen too; make a changed copy with `replace`.
 
@@ -191,7 +191,7 @@ class Manifest(msgspec.Struct, frozen=True):
     carried_epoch: int | None = None
     """The epoch that the newest batch delivered, if it was new."""
     delivered_epoch: int | None = None
-    """The last epoch that the operators received."""
+    """The last epoch that the steps received."""
     behind: dict[int, int | None] = {}
     """Shards from a holder whose clock was behind, each with the last epoch that it received."""
     source_offsets: dict[str, Position] = {}
@@ -208,9 +208,9 @@ class Manifest(msgspec.Struct, frozen=True):
     """The time of the batch."""
     operators: dict[str, OperatorInfo] = {}
     former_operators: dict[int, dict[str, OperatorInfo]] = {}
-    """Shards from a holder with another version of the program, with the operators of that program."""
+    """Shards from a holder with another version of the program, with the steps of that program."""
     key_kinds: dict[str, str] = {}
-    """The type of the first keys of each `key_by`, which all its keys must have, and the key type of each operator."""
+    """The type of the first keys of each `key_by`, which all its keys must have, and the key type of each step."""
     shards: Mapping[int, ShardParts] = {}
     """A `ShardMap` once it is in a store: its pages are read when they are first needed."""
     driver: ShardParts = ShardParts()
@@ -239,10 +239,6 @@ class Manifest(msgspec.Struct, frozen=True):
     flushed: int | None = None
     """The sequence of the final flush, if a bounded run has ended the job."""
     forked_from: ForkOrigin | None = None
-    transfers_out: dict[str, Transfer] = {}
-    """By id: keys that this job has given away, until the target has them."""
-    transfers_in: tuple[str, ...] = ()
-    """The ids of transfers that this job has received, as long as their notices exist."""
     fleet: FleetLedger | None = None
     """The data for a fleet's hand-over; `None` in a job that runs alone."""
 

@@ -1,25 +1,25 @@
 """Names for the parts of stored aggregates and joins. Reading state runs no user code: the manifest has the names.
 
 Aggregates are stored as a list of numbers, which several of them can share: the mean of a column uses its sum and its
-count. The manifest has the numbers' names in the operator's layout, and the components of each result among its values.
-Joins are stored as lists whose parts depend on the operator's kind.
+count. The manifest has the numbers' names in the step's layout, and the components of each result among its values.
+The states of aggregators are shown as they are stored: the different values of a `count_distinct`.
+Joins are stored as lists whose parts depend on the step's kind.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from math import gcd
 from typing import Any
 
 from tidewheel._checkpoint.manifest import OperatorInfo
 from tidewheel._state.codec import BulkCodec, StateCodec, decode_all, encode_all
+from tidewheel._state.layout import NUMBERS, PANES, SESSION_ROWS, Accumulator
+from tidewheel._state.tagged import decode
 from tidewheel._state.type_description import RESULT, Field, StateType
 
-_PANES = re.compile(r"panes of windows of (\d+) ns every (\d+) ns from -?\d+: (.*)", re.DOTALL)
-_SESSIONS = re.compile(r"rows of sessions of (.*)", re.DOTALL)
-
 _Named = Callable[[Any], Any]
+_Span = Callable[[Any], dict[str, Any]]
 
 
 def result_fields(results: Mapping[str, str]) -> tuple[Field, ...]:
@@ -28,12 +28,12 @@ def result_fields(results: Mapping[str, str]) -> tuple[Field, ...]:
 
 
 def results_of(values: Sequence[Field]) -> dict[str, str]:
-    """Return an operator's results with their components; an empty dict if it is not an aggregate."""
+    """Return a step's results with their components; an empty dict if it is not an aggregate."""
     return {each.name: each.type.name for each in values if each.type.kind == RESULT}
 
 
 def with_names(info: OperatorInfo, codec: StateCodec) -> StateCodec:
-    """Return a codec that decodes an operator's state with named parts; the codec itself if the names are unknown.
+    """Return a codec that decodes a step's state with named parts; the codec itself if the names are unknown.
 
     Encoding is unchanged.
     """
@@ -65,18 +65,47 @@ def _naming(info: OperatorInfo) -> _Named | None:
     results = results_of(info.values)
     if not results:
         return None
-    if info.kind == "aggregate":
-        return _of_row(results, info.fingerprint, 0)
-    panes, sessions = _PANES.fullmatch(info.fingerprint), _SESSIONS.fullmatch(info.fingerprint)
-    if panes is not None:
-        row = _of_row(results, panes[3], 1)
-        length = gcd(int(panes[1]), int(panes[2]))
-        return row and _of_rows(row, lambda numbers: (numbers[0], numbers[0] + length))
-    if sessions is not None:
+    layout, windows = info.layout, info.layout.windows
+    numbers, single = layout.numbers, layout.form == NUMBERS
+    if layout.form == PANES and windows is not None:
+        before, length, instant = 1, gcd(windows.length, windows.every), windows.instant
+        span: _Span = lambda row: {"start": instant(row[0]), "end": instant(row[0] + length)}  # noqa: E731
+    elif layout.form == SESSION_ROWS:
         # A stored session has its start, end and status before its numbers.
-        row = _of_row(results, sessions[1], 3)
-        return row and _of_rows(row, lambda numbers: (numbers[0], numbers[1]))
-    return None
+        before, span = 3, lambda row: {"start": row[0], "end": row[1]}
+    elif single:
+        before, span = 0, lambda row: {}
+    else:
+        return None
+    named = _of_row(results, numbers, before)
+    if named is None:
+        return None
+    if all(number.is_number for number in numbers):
+        return named if single else lambda rows: rows and [span(row) | named(row) for row in rows]
+    whole = _with_states(numbers, before)
+
+    def with_states(state: Any) -> Any:
+        rows = state and [span(row) | named(row) for row in whole(state)]
+        return rows and (rows[0] if single else rows)
+
+    return with_states
+
+
+def _with_states(numbers: Sequence[Accumulator], before: int) -> Callable[[Any], list[Any]]:
+    """Return a function that puts states in the places of their lengths: their bytes follow the rows."""
+    places = [before + place for place, number in enumerate(numbers) if not number.is_number]
+
+    def whole(stored: Any) -> list[Any]:
+        rows, data = stored
+        begin = 0
+        for row in rows:
+            for place in places:
+                end = begin + row[place]
+                row[place] = decode(data[begin:end]) if end > begin else None
+                begin = end
+        return list(rows)
+
+    return whole
 
 
 def _of_sides(*names: str) -> _Named:
@@ -105,16 +134,9 @@ _JOINS: dict[str, _Named] = {
 """The naming functions by the kind of the join."""
 
 
-def _of_rows(row: _Named, span: Callable[[Any], tuple[int, int]]) -> _Named:
-    def named(rows: Any) -> Any:
-        return rows and [dict(zip(("start", "end"), span(each), strict=True)) | row(each) for each in rows]
-
-    return named
-
-
-def _of_row(results: Mapping[str, str], layout: str, before: int) -> _Named | None:
-    """Return a function that computes results from a row of numbers after `before` other items; None for an unknown layout."""
-    places = {number: before + place for place, number in enumerate(layout.split(", "))}
+def _of_row(results: Mapping[str, str], numbers: Sequence[Accumulator], before: int) -> _Named | None:
+    """Return a function that computes results from a row of numbers after `before` other items; None if a number is missing."""
+    places = {number.name: before + place for place, number in enumerate(numbers)}
     try:
         made = {name: _result(made_of, places) for name, made_of in results.items()}
     except KeyError:
@@ -128,7 +150,8 @@ def _result(made_of: str, places: Mapping[str, int]) -> _Named:
     The result is None if all values were null.
     """
     kind, _, column = made_of.partition(":")
-    if kind in ("rows", "count"):
+    if made_of in places and kind not in ("sum", "min", "max"):
+        # Counts, and the states of aggregators: only the program can compute their results.
         number = places[made_of]
         return lambda row: row[number]
     present, folded = places[f"count:{column}"], places[f"{'sum' if kind == 'mean' else kind}:{column}"]

@@ -1,7 +1,7 @@
 """The seed's own layout: an exchange format for checkpoints whose offsets are plain numbers.
 
     8 bytes  sequence, 8 bytes watermark_ns, 8 bytes event_count  (all numbers are unsigned, little-endian)
-    4 bytes  number of operators; each: 4 bytes length, name (UTF-8), 4 bytes length, state
+    4 bytes  number of steps; each: 4 bytes length, name (UTF-8), 4 bytes length, state
     4 bytes  number of sources;   each: 4 bytes length, name (UTF-8), 8 bytes offset
 
 The seed's watermark is the manifest's epoch. The layout has no checksum, no stream and no time of creation, so the
@@ -45,9 +45,9 @@ def from_seed(stream_id: str, data: bytes, created_at: int = 0) -> Manifest:
     if sequence >= 2**63:
         reader.refuse(f"the sequence {sequence} is above 2**63 - 1", at=0)
     operators: dict[str, bytes] = {}
-    for _ in range(reader.count("operators", smallest=8)):
-        name = reader.name("operator", operators)
-        operators[name] = reader.blob(f"the state of operator {name!r}")
+    for _ in range(reader.count("steps", smallest=8)):
+        name = reader.name("step", operators)
+        operators[name] = reader.blob(f"the state of step {name!r}")
     sources: dict[str, Position] = {}
     for _ in range(reader.count("sources", smallest=12)):
         name = reader.name("source", sources)

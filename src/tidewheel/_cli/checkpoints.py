@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.table import Table
 
@@ -11,12 +12,14 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.tools.restore import abandoned_name
 from tidewheel._checkpoint.tools.text import decoded
 from tidewheel._cli.console import console
+from tidewheel._cli.differences import show_differences
 from tidewheel._cli.duration import duration
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import show as show_error
+from tidewheel._cli.program import load_job, split_target
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, at_of, shown, size, when
+from tidewheel._engine.plan_sinks import sinks_of
 from tidewheel._program.stored_job import StoredJob
-from tidewheel._state.beside import readable_key
 
 app = typer.Typer(
     help="List, check, compare, rewind and branch a job's checkpoints.",
@@ -83,7 +86,7 @@ def show(
         "carried_epoch": manifest.carried_epoch,
         "delivered_epoch": manifest.delivered_epoch,
         "source_offsets": manifest.source_offsets,
-        "operators": operators,
+        "steps": operators,
         "counts": manifest.counts,
         "cells": {
             name: {"version": cell.version, "value": decoded(cell.value, "msgpack")}
@@ -102,10 +105,10 @@ def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="The earlier checkpoint or savepoint.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The later one.")],
     state: State = DEFAULT_STATE,
-    samples: Annotated[int, typer.Option(min=0, help="How many changed keys to show per operator.")] = 5,
+    samples: Annotated[int, typer.Option(min=0, help="How many changed keys to show per step.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show which keys of which operator changed between two checkpoints.
+    """Show which keys of which step changed between two checkpoints.
 
     For example:
 
@@ -114,24 +117,7 @@ def diff(
     stored = StoredJob(job, state=state)
     differences = stored.diff(at_of(a), at_of(b), samples=samples)
     info = stored.show(at_of(b)).operators | stored.show(at_of(a)).operators
-    for each in differences:
-        codec = info[each.table.partition("/")[0]].codec if each.table.partition("/")[0] in info else ""
-        own = info.get(each.table)
-        changes = [
-            {
-                "key": readable_key(each.table, c.key),
-                "before": decoded(c.before, codec, own),
-                "after": decoded(c.after, codec, own),
-            }
-            for c in each.samples
-        ]
-        if as_json:
-            counts = {"operator": each.table, "added": each.added, "changed": each.changed, "dropped": each.dropped}
-            echo(shown(counts | {"samples": changes}))
-            continue
-        echo(f"{each.table}: {each.added} added, {each.changed} changed, {each.dropped} dropped")
-        for change in changes:
-            echo(f"  {shown(change['key'])}: {shown(change['before'])} -> {shown(change['after'])}")
+    show_differences(differences, info, as_json=as_json)
     if not differences and not as_json:
         echo("no difference")
 
@@ -239,8 +225,19 @@ def release(job: JobName, state: State = DEFAULT_STATE) -> None:
 
 @app.command()
 def gc(
-    job: JobName,
-    state: State = DEFAULT_STATE,
+    target: Annotated[
+        str, typer.Argument(metavar="JOB|PROGRAM[:JOB]", help="The job's name, or its program: a Python file.")
+    ],
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state",
+            "-s",
+            metavar="URL",
+            envvar="TIDEWHEEL_STATE",
+            help=f"The job's state URL; by default the program's, or {DEFAULT_STATE}.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     keep: Annotated[
         int | None, typer.Option(min=1, help="First drop all but this many of the newest checkpoints.")
@@ -250,8 +247,18 @@ def gc(
     ] = "10 min",
     as_json: AsJson = False,
 ) -> None:
-    """Delete files that no checkpoint and no pin needs. Safe while the job runs."""
-    collected = StoredJob(job, state=state).gc(keep=keep, grace=grace, dry_run=dry_run)
+    """Delete files that no checkpoint and no pin needs. Safe while the job runs.
+
+    With the program, also delete the data files that failed attempts left in the tables of its sinks, once they are older
+    than the tables keep removed files.
+    """
+    program = load_job(target) if split_target(target)[0].suffix == ".py" else None
+    job = target if program is None else program.name
+    stored = StoredJob(job, state=state or (DEFAULT_STATE if program is None else program.state))
+    collected = stored.gc(keep=keep, grace=grace, dry_run=dry_run)
+    for name, sink in {} if program is None else sinks_of(program.plan()).items():
+        left = tuple(f"{sink.describe()}: {path}" for path in sink.collect(job, name, dry_run=dry_run))
+        collected = msgspec.structs.replace(collected, files=collected.files + left)
     if as_json:
         echo(shown(collected))
         return

@@ -10,28 +10,30 @@ import typer
 from tidewheel import __version__
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Commands, Verbose
+from tidewheel._subjects import added
 
-COMMANDS = (
+_OWN = (
     "new",
     "run",
     "status",
-    "ui",
-    "top",
     "stop",
     "reset",
+    "doctor",
     "graph",
+    "replay",
+    "shadow",
+    "switch",
+    "explain",
     "sinks",
     "rescale",
-    "route",
-    "bridge",
-    "node",
     "cells",
     "checkpoints",
     "state",
-    "fleet",
     "monitoring",
 )
-"""The commands, in the order of the help. Each is a module here, with a function of its name or an `app` of subcommands."""
+"""The commands of this folder."""
+COMMANDS = {name: f"tidewheel._cli.{name}" for name in _OWN} | added("commands")
+"""The commands, in the order of the help. Each has a module, with a function of its name or an `app` of subcommands."""
 
 
 class _Commands(Commands):
@@ -43,12 +45,12 @@ class _Commands(Commands):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"tidewheel._cli.{cmd_name}")
+        module = import_module(COMMANDS[cmd_name])
         if hasattr(module, "app"):
             command: Any = typer.main.get_group(module.app)
         else:
             single = typer.Typer(add_completion=False, rich_markup_mode=_MARKUP)
-            single.command()(getattr(module, cmd_name))
+            single.command(cls=getattr(module, "COMMAND_CLASS", None))(getattr(module, cmd_name))
             command = typer.main.get_command(single)
         command.name = cmd_name
         return command

@@ -1,4 +1,4 @@
-"""`tidewheel graph`: show a program's operators without running it."""
+"""`tidewheel graph`: show a program's steps without running it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import typer
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.program import Program, load_job
+from tidewheel._operators.order_checks import order_warnings
 from tidewheel._operators.readers import readers
 from tidewheel._operators.stateless.source import SourceOperator
-from tidewheel._operators.time_checks import doubts, stuck
+from tidewheel._operators.time_checks import clock_warnings, missing_clock
 
 
 def graph(
@@ -19,11 +20,11 @@ def graph(
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid flow chart.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Check the graph of a program's job and show one line per operator, without running it.
+    """Check the graph of a program's job and show one line per step, without running it.
 
     The line of a source says who reads it: the tasks themselves (arrow), or Spark, with the reason. Probable mistakes
     are reported first: a missing folder, a declared column that the records of a JSON file lack, windows that nothing
-    would close.
+    would close, a step that depends on an order which its source does not promise.
 
     For example:
 
@@ -35,11 +36,11 @@ def graph(
     for node in job.plan().nodes:
         if isinstance(node.operator, SourceOperator):
             node.operator.source.check_program()
-            for doubt in node.operator.source.doubts():
-                echo(f"Warning: source {node.name!r}: {doubt}", err=True)
-    stands_still = stuck(job.graph)
-    for doubt in (*doubts(job.graph), *([stands_still] if stands_still else ())):
-        echo(f"Warning: {doubt}", err=True)
+            for warning in node.operator.source.warnings():
+                echo(f"Warning: source {node.name!r}: {warning}", err=True)
+    no_clock = missing_clock(job.graph)
+    for warning in (*order_warnings(job.graph), *clock_warnings(job.graph), *([no_clock] if no_clock else ())):
+        echo(f"Warning: {warning}", err=True)
     if mermaid:
         echo(job.graph.mermaid())
     else:

@@ -22,13 +22,13 @@ def new(
     ],
     verbose: Verbose = False,
 ) -> None:
-    """Create a starter project in a new folder: a program, its test, sample data, a README and a CI file.
+    """Create a starter project in a new folder: a program, its test, sample data, a configuration, a README and a CI file.
 
     For example:
 
         tidewheel new shop
 
-        cd shop && pytest -q && tidewheel run shop.py --trigger available-now
+        cd shop && pytest -q && tidewheel run shop.py --until caught-up
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(
@@ -43,7 +43,7 @@ def new(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         echo(f"created {file}")
-    echo(f"next: cd {name} && pytest -q && tidewheel run {name}.py --trigger available-now")
+    echo(f"next: cd {name} && pytest -q && tidewheel run {name}.py --until caught-up")
 
 
 def starter_files(name: str) -> dict[str, str]:
@@ -54,6 +54,7 @@ def starter_files(name: str) -> dict[str, str]:
         "test.py.txt": f"test_{name}.py",
         "orders.jsonl.txt": "orders/first.jsonl",
         "readme.md.txt": "README.md",
+        "tidewheel.toml.txt": "tidewheel.toml",
         "requirements.txt": "requirements.txt",
         "gitignore.txt": ".gitignore",
         "ci.yml.txt": ".github/workflows/test.yml",

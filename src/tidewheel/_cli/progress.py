@@ -212,11 +212,11 @@ def _held_back(result: RunResult) -> str:
     if result.epoch is None:
         return (
             f"waiting in {where}: all there is, since the clock of the data waits for the first timestamp of each input; "
-            f"tidewheel status {result.job} names them, --bounded waits for none"
+            f"tidewheel status {result.job} names them, --until end waits for none"
         )
     return (
         f"waiting in {where}: whatever ends after {when(result.epoch)} UTC, the clock of the data; newer records move it, "
-        "and --bounded closes all"
+        "and --until end closes all"
     )
 
 

@@ -12,7 +12,7 @@ from tidewheel._cli.stored import DEFAULT_STATE, CellsUrl, job_place, size
 from tidewheel.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
-    from tidewheel._checkpoint.transfer import JobPlace
+    from tidewheel._checkpoint.job_place import JobPlace
     from tidewheel._engine.reset import Holdings
     from tidewheel._operators.graph import Node
     from tidewheel._program.job import Job
@@ -97,7 +97,7 @@ def lines(held: Holdings) -> list[str]:
 
 
 def _place(job: Job | None, name: str, state: str | None, cells: str | None) -> JobPlace:
-    from tidewheel._checkpoint.transfer import JobPlace
+    from tidewheel._checkpoint.job_place import JobPlace
     from tidewheel._program.stored_job import StoredJob
 
     if job is None:

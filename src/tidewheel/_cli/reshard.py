@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._cli.echo import echo
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, shown, size
 from tidewheel._engine.reshard import reshard as reshard_job

@@ -4,113 +4,34 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
-from typing import Annotated, Any, NoReturn
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from tidewheel._cli.duration import duration
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.log_options import LogFormat, LogLevel, Traces, configure_logs
 from tidewheel._cli.program import Program, load_job
 from tidewheel._cli.progress import progress_for
-from tidewheel._cli.run_options import (
-    Conf,
-    History,
-    Local,
-    Master,
-    Metrics,
-    ReadyWithin,
-    checked_trigger,
-    kept_history,
-    settings,
-)
-from tidewheel._cli.ui import page_of
+from tidewheel._cli.run_options import Remote, with_remote, with_run_options
 from tidewheel._core.lost_terminal import survive_loss
 from tidewheel._spark.early_start import start_early
-from tidewheel._spark.masters import is_remote
+from tidewheel._spark.options import RunOptions
+from tidewheel._storage import absolute
+from tidewheel._subjects import added
 from tidewheel.errors import ConfigError
 
+if TYPE_CHECKING:
+    from tidewheel._program.job import Job
 
+
+@with_run_options(environment={"state": "TIDEWHEEL_STATE"})
 def run(
     program: Program,
-    state: Annotated[
-        str | None, typer.Option(metavar="URL", help="The state URL: file:///data/state, s3://bucket/prefix, …")
-    ] = None,
-    parallelism: Annotated[
-        int | None, typer.Option(min=1, help="Tasks per batch, up to the job's shards; can differ between runs.")
-    ] = None,
-    trigger: Annotated[
-        str | None,
-        typer.Option(
-            callback=checked_trigger,
-            help="'available-now' (or 'once'): read all available data and end; '5 seconds': run until stopped.",
-        ),
-    ] = None,
-    bounded: Annotated[
-        bool,
-        typer.Option("--bounded", help="Read all available data, close every window, and end the job permanently."),
-    ] = False,
-    master: Master = None,
-    remote: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="Run on a Spark Connect server, such as sc://host:15002, instead of --master."
-        ),
-    ] = None,
-    restarts: Annotated[
-        int, typer.Option(min=0, help="How many consecutive failures to survive by restarting from the last commit.")
-    ] = 0,
-    backoff: Annotated[
-        str,
-        typer.Option(callback=duration, metavar="TIME", help="The wait before the first restart; doubles each time."),
-    ] = "1 s",
-    take_over: Annotated[
-        bool, typer.Option("--take-over", help="Fence the current run: it stops at its next commit.")
-    ] = False,
-    allow_dropped_state: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="OPERATOR",
-            help="Delete the state of this operator, which the program no longer has; can be repeated.",
-        ),
-    ] = None,
-    allow_dropped_source: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SOURCE",
-            help="Drop the offsets of this source, which the program no longer has; can be repeated.",
-        ),
-    ] = None,
-    drop_unpublished: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SINK",
-            help="Drop unpublished output of this sink after a crash, or keep its output in place after a restore; "
-            "can be repeated.",
-        ),
-    ] = None,
-    local: Local = None,
-    shared_state: Annotated[
-        bool, typer.Option("--shared-state", help="The state folder is on a file system that all hosts share.")
-    ] = False,
-    conf: Conf = None,
-    tick: Annotated[
-        str | None,
-        typer.Option(
-            callback=duration,
-            metavar="TIME",
-            help="The interval of batches while sources are quiet and the job waits for time; by default '1 s'.",
-        ),
-    ] = None,
-    serve: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, metavar="PORT", help="Answer look-ups on 127.0.0.1: GET /OPERATOR/KEY."),
-    ] = None,
-    metrics: Metrics = None,
-    ready_within: ReadyWithin = "5 min",
+    options: RunOptions,
+    remote: Remote = None,
     traces: Traces = False,
-    history: History = "7 days",
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     ui: Annotated[
@@ -127,51 +48,27 @@ def run(
     The program is a Python file that creates a Job. If it runs the job itself, it must do so under `if __name__ ==
     "__main__":`.
 
+    Options can also come from the file tidewheel.toml: `--profile production` uses its table `[profiles.production]`.
+
     For example:
 
         tidewheel run clicks.py
 
-        tidewheel run clicks.py:hourly --state s3://bucket/state --trigger "5 seconds" --restarts 10
+        tidewheel run clicks.py:hourly --state s3://bucket/state --every "5 seconds" --restarts 10
 
-        tidewheel run clicks.py --trigger available-now --parallelism 4 --json
+        tidewheel run clicks.py --until caught-up --parallelism 4 --json
 
     Exit status: 0 the run ended or was stopped, 1 an error, 2 another run holds the job, 130 aborted.
     """
     configure_logs(log_level, log_format, traces)
-    options: dict[str, Any] = {
-        "bounded": bounded,
-        "restarts": restarts,
-        "backoff": backoff,
-        "take_over": take_over,
-        "allow_dropped_state": allow_dropped_state or (),
-        "allow_dropped_source": allow_dropped_source or (),
-        "drop_unpublished": drop_unpublished or (),
-        "shared_state": shared_state,
-        "conf": settings(conf),
-        "history": kept_history(history),
-        "ready_within": ready_within,
-    }
-    choices = {
-        "parallelism": parallelism,
-        "trigger": trigger,
-        "master": master,
-        "local": local,
-        "tick": tick,
-        "serve": serve,
-        "metrics": metrics,
-    }
-    options |= {name: value for name, value in choices.items() if value is not None}
-    if remote is not None:
-        if not is_remote(remote) or master is not None:
-            raise ConfigError(f"--remote is a URL such as sc://host:15002, given without --master; it is {remote!r}")
-        options["master"] = master = remote
+    options = with_remote(options, remote)
     begun = False
     try:
-        start_early(master, options["conf"])
+        start_early(options.master, options.conf)
         job = load_job(program)
-        if state is not None:
-            job.state = state
-        with page_of(job) if ui else nullcontext(), progress_for(as_json) as progress:
+        if options.state is not None:
+            job.state = absolute(options.state)
+        with _page_of(job) if ui else nullcontext(), progress_for(as_json) as progress:
 
             def on_phase(phase: str | None) -> None:
                 nonlocal begun
@@ -179,7 +76,8 @@ def run(
                 progress.phase(phase)
 
             progress.started(job)
-            progress.ended(job.run(**options, progress=progress.batch, on_phase=on_phase, on_readers=progress.readers))
+            chosen = replace(options, progress=progress.batch, on_phase=on_phase, on_readers=progress.readers)
+            progress.ended(job.run(options=chosen))
     except KeyboardInterrupt:
         # While the run is active, it handles the signal. After the run, while it releases its resources, the signal
         # aborts.
@@ -195,3 +93,11 @@ def _leave() -> NoReturn:
     # Use os._exit: a normal exit would interrupt the thread that starts Spark, which then prints a long error. Spark's
     # JVM ends when this process is gone.
     os._exit(0)
+
+
+def _page_of(job: Job) -> AbstractContextManager[None]:
+    if "ui" not in added("commands"):
+        raise ConfigError("--ui needs the page, which is not part of this installation")
+    from tidewheel._ui.cli.ui import page_of
+
+    return page_of(job)

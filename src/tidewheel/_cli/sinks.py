@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from tidewheel._cli.console import console
+from tidewheel._subjects import added, load
 
 if TYPE_CHECKING:
     from tidewheel._connectors.sink import Sink
@@ -15,31 +16,16 @@ if TYPE_CHECKING:
 def kinds() -> dict[str, type[Sink]]:
     """Return every sink by the name of its factory."""
     # Imported here because they import Arrow, which would slow down the other commands.
-    from tidewheel._connectors.delta.sink import Delta
-    from tidewheel._connectors.files.sink import Files
-    from tidewheel._connectors.functions.for_each import ForEach
-    from tidewheel._connectors.functions.for_each_batch import ForEachBatch
-    from tidewheel._connectors.kafka.sink import Kafka
-    from tidewheel._connectors.memory.collect import Collect
-    from tidewheel._connectors.memory.console import Console as ConsoleSink
-    from tidewheel._connectors.memory.discard import Discard
-    from tidewheel._connectors.mqtt.sink import Mqtt
-    from tidewheel._connectors.nats.sink import Nats
-    from tidewheel._connectors.postgres.sink import Postgres
+    from tidewheel._connectors.files.sink import files
+    from tidewheel._connectors.functions.for_each import for_each
+    from tidewheel._connectors.functions.for_each_batch import for_each_batch
+    from tidewheel._connectors.memory.collect import collect
+    from tidewheel._connectors.memory.console import console
+    from tidewheel._connectors.memory.discard import discard
 
-    return {
-        "files": Files,
-        "postgres": Postgres,
-        "delta": Delta,
-        "kafka": Kafka,
-        "nats": Nats,
-        "collect": Collect,
-        "discard": Discard,
-        "for_each_batch": ForEachBatch,
-        "mqtt": Mqtt,
-        "for_each": ForEach,
-        "console": ConsoleSink,
-    }
+    optional = (load("sinks", name) for name in added("sinks"))
+    factories = (files, *optional, collect, discard, for_each_batch, for_each, console)
+    return {each.__name__: each.__globals__[each.__annotations__["return"]] for each in factories}
 
 
 def sinks() -> None:

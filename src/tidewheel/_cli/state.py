@@ -9,16 +9,14 @@ import typer
 
 from tidewheel._checkpoint.tools.key_check import either
 from tidewheel._cli.echo import echo
-from tidewheel._cli.move import move
 from tidewheel._cli.negative_numbers import TakesNegativeNumbers
 from tidewheel._cli.reshard import reshard
-from tidewheel._cli.stored import DEFAULT_STATE, AsJson, AtOption, JobName, State, at_of, shown
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, AtOption, JobName, ProgramState, State, at_of, shown
 from tidewheel._program.stored_job import StoredJob
 
 app = typer.Typer(
     help="Look up, scan, export and import a job's state.", no_args_is_help=True, rich_markup_mode="markdown"
 )
-app.command(cls=TakesNegativeNumbers)(move)
 app.command()(reshard)
 
 _IMPORTED = (
@@ -27,7 +25,7 @@ _IMPORTED = (
 )
 
 KeyType = Literal["str", "int", "float", "bool"]
-OperatorName = Annotated[str, typer.Argument(metavar="OPERATOR", help="The operator's name.")]
+StepName = Annotated[str, typer.Argument(metavar="STEP", help="The step's name.")]
 Limit = Annotated[int | None, typer.Option(min=0, help="Stop after this many.")]
 Prefix = Annotated[str, typer.Option(help="Only text keys that start with this.")]
 
@@ -35,19 +33,19 @@ Prefix = Annotated[str, typer.Option(help="Only text keys that start with this."
 @app.command()
 def keys(
     job: JobName,
-    operator: OperatorName,
+    step: StepName,
     state: State = DEFAULT_STATE,
     at: AtOption = None,
     prefix: Prefix = "",
     limit: Limit = None,
 ) -> None:
-    """List an operator's keys, one JSON value per line.
+    """List a step's keys, one JSON value per line.
 
     For example:
 
         tidewheel state keys clicks total --prefix a --limit 10
     """
-    stored_keys = StoredJob(job, state=state).keys(operator, at=at_of(at), prefix=prefix)
+    stored_keys = StoredJob(job, state=state).keys(step, at=at_of(at), prefix=prefix)
     for key in islice(stored_keys, limit):
         echo(shown(key))
 
@@ -55,7 +53,7 @@ def keys(
 @app.command(cls=TakesNegativeNumbers)
 def get(
     job: JobName,
-    operator: OperatorName,
+    step: StepName,
     key: Annotated[str, typer.Argument(metavar="KEY", help="Text, or JSON: 7, '[\"a\", 1]', '\"7\"'.")],
     state: State = DEFAULT_STATE,
     at: AtOption = None,
@@ -68,29 +66,29 @@ def get(
         tidewheel state get clicks total ada
     """
     stored = StoredJob(job, state=state)
-    answer = either(lambda each: stored.get(operator, each, at=at_of(at)), key)
+    answer = either(lambda each: stored.get(step, each, at=at_of(at)), key)
     echo(shown(answer) if as_json else shown(answer.value))
     if not answer.found:
-        echo(f"key {answer.key!r} has no state in operator {operator!r} at checkpoint {answer.sequence}", err=True)
+        echo(f"key {answer.key!r} has no state in step {step!r} at checkpoint {answer.sequence}", err=True)
         raise typer.Exit(1)
 
 
 @app.command()
 def scan(
     job: JobName,
-    operator: OperatorName,
+    step: StepName,
     state: State = DEFAULT_STATE,
     at: AtOption = None,
     prefix: Prefix = "",
     limit: Limit = None,
 ) -> None:
-    """Show an operator's keys and values, one JSON object per line.
+    """Show a step's keys and values, one JSON object per line.
 
     For example:
 
         tidewheel state scan clicks total --at before-the-change
     """
-    items = StoredJob(job, state=state).scan(operator, at=at_of(at), prefix=prefix)
+    items = StoredJob(job, state=state).scan(step, at=at_of(at), prefix=prefix)
     for key, value in islice(items, limit):
         echo(shown({"key": key, "value": value}))
 
@@ -98,18 +96,18 @@ def scan(
 @app.command()
 def export(
     job: JobName,
-    operator: OperatorName,
+    step: StepName,
     path: Annotated[str, typer.Argument(metavar="FILE", help="The Parquet file to write.")],
     state: State = DEFAULT_STATE,
     at: AtOption = None,
 ) -> None:
-    """Write an operator's state to a Parquet file: the column key, then the value's fields, or value.
+    """Write a step's state to a Parquet file: the column key, then the value's fields, or value.
 
     For example:
 
         tidewheel state export clicks total totals.parquet
     """
-    written = StoredJob(job, state=state).export(operator, path, at=at_of(at))
+    written = StoredJob(job, state=state).export(step, path, at=at_of(at))
     echo(f"{written} keys in {path}")
 
 
@@ -118,11 +116,9 @@ def import_(
     program: Annotated[
         str, typer.Argument(metavar="PROGRAM[:JOB]", help="The job's program, which declares the types.")
     ],
-    operator: OperatorName,
+    step: StepName,
     path: Annotated[str, typer.Argument(metavar="FILE", help=_IMPORTED)],
-    state: Annotated[
-        str | None, typer.Option("--state", "-s", metavar="URL", help="By default the program's state URL.")
-    ] = None,
+    state: ProgramState = None,
     key: Annotated[str, typer.Option(metavar="COLUMN", help="The column that holds the key.")] = "key",
     value: Annotated[
         str | None,
@@ -133,9 +129,9 @@ def import_(
         typer.Option("--key-type", help="The type of the keys, if the program does not declare it."),
     ] = None,
 ) -> None:
-    """Import the state of a job's operator before the job's first batch, from Parquet, CSV or JSON lines.
+    """Import the state of a job's step before the job's first batch, from Parquet, CSV or JSON lines.
 
-    The columns must match the type that the operator declares (state=, or the type of default=): a plain state is in
+    The columns must match the type that the step declares (state=, or the type of default=): a plain state is in
     the column value, or in the column that --value names; a record has one column per field. Files from `tidewheel
     state export` match.
 
@@ -156,6 +152,6 @@ def import_(
     job = load_job(program)
     if state is not None:
         job.state = state
-    imported = import_state(job, operator, path, key=key, value=value, key_type=key_type)
+    imported = import_state(job, step, path, key=key, value=value, key_type=key_type)
     how = "; the keys were read as text (--key-type says otherwise)" if imported.taken_for_text else ""
-    echo(f"{imported.keys} keys imported into {operator} of {job.name}{how}")
+    echo(f"{imported.keys} keys imported into {step} of {job.name}{how}")

@@ -11,7 +11,7 @@ from tidewheel._checkpoint.names import DEFAULT_STATE
 from tidewheel._checkpoint.tools.text import key_candidates, shown
 
 if TYPE_CHECKING:
-    from tidewheel._checkpoint.transfer import JobPlace
+    from tidewheel._checkpoint.job_place import JobPlace
     from tidewheel._program.stored_job import StoredJob
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "AtOption",
     "CellsUrl",
     "JobName",
+    "ProgramState",
     "State",
     "at_of",
     "job_place",
@@ -38,6 +39,16 @@ State = Annotated[
         metavar="URL",
         envvar="TIDEWHEEL_STATE",
         help="The state URL: file:///data/state, s3://bucket/prefix, …",
+    ),
+]
+ProgramState = Annotated[
+    str | None,
+    typer.Option(
+        "--state",
+        "-s",
+        metavar="URL",
+        envvar="TIDEWHEEL_STATE",
+        help="The state URL, if not the one of the program.",
     ),
 ]
 CellsUrl = Annotated[

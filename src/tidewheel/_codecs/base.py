@@ -27,9 +27,19 @@ class PayloadCodec(ABC, Generic[Value]):
         if not hasattr(cls, "name"):
             cls.name = cls.__name__
 
+    def for_topic(self, topic: str) -> PayloadCodec[Value]:
+        """Return the codec for a sink that sends to this topic."""
+        return self
+
+    def prepare(self) -> None:
+        """Do what must succeed before the first record is written. A sink calls this in the driver when it starts."""
+
     @abstractmethod
     def decode(self, payload: bytes) -> Value:
-        """Return the record. Any exception means that the payload is invalid; its text is the reason."""
+        """Return the record. An exception means that the payload is invalid; its text is the reason.
+
+        Exceptions: a `ConfigError` ends the run, and a transient error, such as `ConnectorUnavailable`, repeats the batch.
+        """
 
     @abstractmethod
     def encode(self, columns: pa.RecordBatch) -> list[bytes]:

@@ -1,1 +1,1 @@
-"""Sources and sinks: one folder for each system, and what all of them share."""
+"""Sources and sinks: one folder for each system, and their common code."""

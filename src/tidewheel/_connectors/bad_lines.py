@@ -1,4 +1,4 @@
-"""Lines of a file that are no records: they travel in a column of their own, to where a record can be rejected."""
+"""Lines of a file that are not records. A separate column carries them to the step that rejects records."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import msgspec
 import pyarrow as pa
 
 BAD_LINE = "_tidewheel_bad_line"
-"""The column with a `BadLine`, encoded, where a row is no record; null for every record."""
+"""The column with an encoded `BadLine` for each row that is not a record; null for records."""
 
 
 class BadLine(NamedTuple):
-    """A line of a file that is no record."""
+    """A line of a file that is not a record."""
 
     file: str
     line: int
-    """The number of the line in its file, from 1 on; of a file that has no lines, the number of the record."""
+    """The line number in the file, from 1 on; for a file without lines, the number of the record."""
     column: str | None
-    """The column whose value does not fit; None: the line as a whole is no record."""
+    """The column whose value is invalid; None if the whole line is not a record."""
     reason: str
     text: str
-    """The line as it stands in the file; bytes that are no UTF-8 as `\\xff`."""
+    """The text of the line; bytes that are not UTF-8 are shown as `\\xff`."""
 
     @property
     def where(self) -> str:
-        """Where the fault is, for errors."""
+        """The position of the line, for errors."""
         column = "" if self.column is None else f", column {self.column!r}"
         return f"line {self.line} of {self.file}{column}"
 
@@ -35,7 +35,7 @@ _decode = msgspec.json.Decoder(BadLine).decode
 
 
 def with_bad_lines(records: pa.RecordBatch, lines: Sequence[BadLine]) -> pa.RecordBatch:
-    """Return the records with the lines that are none behind them, in the order in which they are given."""
+    """Return the records, followed by the bad lines in the given order."""
     if not lines:
         return records
     schema = records.schema.append(pa.field(BAD_LINE, pa.string()))
@@ -47,7 +47,7 @@ def with_bad_lines(records: pa.RecordBatch, lines: Sequence[BadLine]) -> pa.Reco
 
 
 def parted(columns: pa.RecordBatch) -> tuple[pa.RecordBatch, list[BadLine]]:
-    """Return the records without that column, and the lines that are none."""
+    """Separate the bad lines from the records; return the records without the column of bad lines."""
     position = columns.schema.get_field_index(BAD_LINE)
     if position < 0:
         return columns, []

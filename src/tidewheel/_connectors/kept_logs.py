@@ -1,4 +1,4 @@
-"""Connections to logs that a process keeps from one batch to the next: opening one takes longer than reading a small batch."""
+"""Reuse connections to logs between batches, because opening one takes longer than reading a small batch."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from tidewheel._connectors.log_source import Log, Opener
 from tidewheel._core import pickling
 
 _KEPT_S = 30.0
-"""How long a connection that nobody uses counts as good."""
+"""How long an idle connection is considered usable."""
 _MOST = 4
-"""How many a process keeps."""
+"""The maximum number of idle connections per process."""
 
 _kept: dict[bytes, tuple[float, Log]] = {}
 _keeping = False
 
 
 def keep() -> None:
-    """Keep connections from now on. A worker does; whoever opens a log for once does not."""
+    """Keep connections open from now on. Workers call this; code that opens a log once does not."""
     global _keeping
     _keeping = True
 
 
 @contextmanager
 def opened(opener: Opener) -> Iterator[Log]:
-    """Give an open log; after an error, or where nothing is kept, it is closed."""
+    """Open a log or reuse an open one. It is closed after an error, or if connections are not kept."""
     known = pickling.dumps(opener) if _keeping else b""
     since, log = _kept.pop(known, (0.0, None))
     if log is not None and time.monotonic() - since > _KEPT_S:

@@ -1,7 +1,7 @@
 """Sources that are logs: partitions of numbered records, read by ranges of numbers.
 
-Kafka's topics, JetStream's streams and spools on a disk are all this. A connector says, as a `Log`, where a partition
-begins and ends and how a range of it is read; planning batches, limits, restarts and tasks are here, once.
+Kafka topics, JetStream streams and spool files are such logs. A connector implements `Log`: where a partition begins and
+ends, and how to read a range of it. This module plans batches, limits, restarts and tasks for all of them.
 """
 
 from __future__ import annotations
@@ -22,69 +22,69 @@ if TYPE_CHECKING:
     from tidewheel._connectors.log_stream import LogReader
 
 Positions = dict[str, int]
-"""By partition, the number of the record that is read next."""
+"""The number of the next record to read, by partition."""
 
 
 class Log(ABC):
-    """An open connection to a log. It fails with errors of ours, and is then closed and opened anew."""
+    """An open connection to a log. It raises errors of `tidewheel.errors`; after an error it is closed and opened again."""
 
     @abstractmethod
     def start(self) -> Positions:
-        """Return where a job begins that has read nothing; check that there is something to read from."""
+        """Return the start position of a new job. Raise an error if the log does not exist."""
 
     @abstractmethod
     def end(self, start: Positions) -> Positions:
-        """Return the position behind the last record of each partition now, for a job that stands at `start`.
+        """Return the position after the last record of each partition, for a job at the position `start`.
 
-        It includes whatever was durable before the call. A partition that `start` lacks is new, and is read from its
-        first record, which `start` of the result's caller takes from `oldest`. It may be empty: then nothing is known of the job.
+        Include everything that was durable before the call. A partition that is missing in `start` is new; the caller reads
+        it from the position that `oldest` returns. `start` is empty if the position of the job is unknown.
         """
 
     def oldest(self, partition: str) -> int:
-        """Return where a partition begins that was added while the job ran."""
+        """Return the first position of a partition that was added while the job ran."""
         return 0
 
     def check(self, recorded: Positions) -> None:  # noqa: B027
-        """Raise if positions are not of what is there now. `end` does so too; a batch that is read again has its end already."""
+        """Raise an error if positions belong to another log. `end` checks this too, but repeated batches do not call it."""
 
     @abstractmethod
     def read(self, partition: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """Give the records of a partition from number `first` on and before `last`, in order; again, the same."""
+        """Yield the records of a partition from `first` to before `last`, in order. Repeated calls yield the same records."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 Opener = Callable[[], Log]
-"""Opens a log, in the planner and in each task; it travels there, so it holds settings and nothing that runs."""
+"""Opens a log, in the planner and in each task. It is pickled, so it holds settings and no open resources."""
 
 
 class PartitionedSource(Source):
-    """A source that is a log. Its position is a number by partition; a partition is read by one task, or by a few, in slices."""
+    """A source that is a log. Its position is a number per partition. One task, or a few in slices, read a partition."""
 
     def __init_subclass__(cls) -> None:
-        """Name the kind of log, unless the class does: a source of another kind cannot take over its positions."""
+        """Set the kind of log, unless the class does. A source of another kind cannot continue its positions."""
         super().__init_subclass__()
         if "kind" not in cls.__dict__:
             cls.kind = f"{cls.__name__.removesuffix('Source').lower()}-log"
 
     def __init__(self, opener: Opener, schema: pa.Schema, max_records: int | None, tasks: int = 1) -> None:
-        """Take how to open the log, its columns, how many records a batch may have, and how many tasks read a partition."""
+        """Take a function that opens the log, its columns, the size of a batch, and the number of tasks per partition."""
         if tasks < 1:
-            raise ConfigError(f"tasks is the number of tasks that read, at least 1, not {tasks}")
+            raise ConfigError(f"tasks, the number of tasks that read, must be at least 1, not {tasks}")
         if max_records is not None and max_records < 1:
-            raise ConfigError(f"max_records is the number of records in a batch, at least 1, not {max_records}")
+            raise ConfigError(f"max_records, the number of records in a batch, must be at least 1, not {max_records}")
         self.opener, self.schema, self.max_records, self.tasks = opener, schema, max_records, tasks
 
     def open(self) -> LogReader:
-        """Return the reader. Check first that the log is there."""
+        """Check that the log exists, and return the reader."""
         with closing(self.opener()) as log:
             log.start()
         pickling.send_by_value(self.opener)
         return self.reader()
 
     def reader(self) -> LogReader:
-        """Return the reader; nothing is contacted yet."""
+        """Return the reader, without connecting."""
         from tidewheel._connectors.log_stream import LogReader
 
         return LogReader(self.opener, self.schema, self.max_records, self.tasks)
@@ -103,7 +103,7 @@ class PartitionedSource(Source):
 
 
 def limited(start: Mapping[str, int], end: Mapping[str, int], most: int) -> Positions:
-    """Return an end with at most `most` records behind `start`: each partition has its share of what there is.
+    """Return an end at most `most` records after `start`; each partition gets a share in proportion to its backlog.
 
     >>> limited({"0": 0, "1": 0}, {"0": 100, "1": 300}, 40)
     {'0': 10, '1': 30}
@@ -116,7 +116,7 @@ def limited(start: Mapping[str, int], end: Mapping[str, int], most: int) -> Posi
         return dict(end)
     shares = {partition: most * size // total for partition, size in backlog.items()}
     spare = most - sum(shares.values())
-    # What rounding left over goes to those who stand furthest back, so that a small limit cannot starve anybody for ever.
+    # The remainder goes to the partitions with the lowest positions, so that a small limit cannot starve a partition.
     for partition in sorted(backlog, key=lambda each: (shares[each] - backlog[each], start[each]))[:spare]:
         shares[partition] += 1
     return {partition: start[partition] + share for partition, share in shares.items()}

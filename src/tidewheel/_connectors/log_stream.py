@@ -1,4 +1,4 @@
-"""The reader of a source that is a log: its position is the number of the next record, by partition."""
+"""The reader of a log source. Its position is the number of the next record, by partition."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.kept_logs import opened
 from tidewheel._connectors.log_source import Log, Opener, Positions, limited
 from tidewheel._connectors.memory.iterable_stream import cuts
-from tidewheel._connectors.source import SourceReader
+from tidewheel._connectors.source import SourceReader, smaller
 from tidewheel._connectors.split import Split, fitted
 
 _Answer = TypeVar("_Answer")
 _SLICE = 1000
-"""How many records a slice of a partition has at least: for fewer, a task of their own is not worth its connection."""
+"""The minimum number of records in a slice of a partition. For fewer, a separate task is not worth its connection."""
 _RECORD_BYTES = 100
-"""About how large a record is, so that ranges can be compared."""
+"""The estimated size of a record, to compare ranges."""
 _LARGEST = 2**63
 
 
 @dataclass(frozen=True)
 class LogSplit(Split):
-    """A range of a partition, which a task reads over a connection of its own."""
+    """A range of a partition, which a task reads over its own connection."""
 
     opener: Opener
     partition: str
@@ -44,15 +44,15 @@ class LogSplit(Split):
 
 
 class LogReader(SourceReader):
-    """Reads a log by positions: the same range gives the same records."""
+    """Read a log by positions. The same range always has the same records."""
 
     def __init__(self, opener: Opener, schema: pa.Schema, max_records: int | None, tasks: int = 1) -> None:
-        """Take how to open the log: the driver opens it when it is first asked, and each task opens its own."""
+        """Take a function that opens the log. The driver opens it on first use, and each task opens its own."""
         self.opener, self.schema, self.max_records, self.tasks = opener, schema, max_records, tasks
         self._opened: Log | None = None
         self._last: Positions | None = None
         self._checked = False
-        """Whether the log is known to be the one that the job has read."""
+        """Whether the log was checked to be the one that the job has read before."""
 
     def start(self) -> Position:
         return _recorded(self._asked(lambda log: log.start()))
@@ -66,7 +66,13 @@ class LogReader(SourceReader):
         if self._last is not None:
             end = {name: min(last, self._last.get(name, begin[name])) for name, last in end.items()}
         end = {name: max(begin[name], last) for name, last in end.items()}
-        return _recorded(limited(begin, end, self.max_records) if self.max_records else end)
+        most = smaller(self.max_records, self.limit)
+        return _recorded(end if most is None else limited(begin, end, most))
+
+    def amount(self, start: Position, end: Position) -> int:
+        first, last = positions_of(start), positions_of(end)
+        # A partition that is new has no first position in `start`, and the ids of topics do not change.
+        return sum(until - first[name] for name, until in last.items() if name in first)
 
     def splits(self, start: Position, end: Position, tasks: int) -> list[Split]:
         first, last = positions_of(start), positions_of(end)
@@ -86,7 +92,7 @@ class LogReader(SourceReader):
             self._opened = None
 
     def _asked(self, question: Callable[[Log], _Answer]) -> _Answer:
-        """Return the log's answer; a log that could not answer is opened again the next time."""
+        """Call the log; after an error, open it again for the next call."""
         if self._opened is None:
             self._opened = self.opener()
         try:
@@ -107,12 +113,12 @@ def positions_of(position: Position) -> Positions:
 
 
 def _recorded(positions: Positions) -> Position:
-    """Return numbers by partition as they are recorded: those of more than 64 bits as text."""
+    """Return numbers by partition in their recorded form: numbers of more than 64 bits as text."""
     return {name: number if number < _LARGEST else str(number) for name, number in positions.items()}
 
 
 def _span(log: Log, start: Positions) -> tuple[Positions, Positions]:
-    """Return begin and end of what there is to read; a partition that is gone stays where it is."""
+    """Return the begin and end of the range to read. A partition that no longer exists keeps its position."""
     end = {**start, **log.end(start)}
     return {name: start[name] if name in start else log.oldest(name) for name in end}, end
 

@@ -1,4 +1,4 @@
-"""The batch marker: what a place says it holds of one sink of one job, written in the transaction that writes the output."""
+"""The marker of a sink: which commits its output includes, written in the same transaction as the output."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ _REMEMBERED = 64
 
 
 class Outrun(Exception):
-    """Another publication came first: the place is not as it was when it was looked at. Look again."""
+    """Another publication came first, so the marker has changed. Read it again."""
 
 
 class Marker(msgspec.Struct, frozen=True):
     """The newest published sequences, each with a digest of its tokens.
 
-    A token names files that no other attempt has, so the digest tells a commit from that of another life of the job
-    under the same number.
+    A token names files that no other attempt has. So the digest distinguishes a commit from one with the same number that
+    the job made before its state was deleted.
     """
 
     published: dict[int, int] = {}
 
     @property
     def sequence(self) -> int:
-        """The newest sequence that is published; 0 if none is."""
+        """The newest published sequence; 0 if there is none."""
         return max(self.published, default=0)
 
     def has(self, publication: Publication) -> bool:
-        """Tell whether a publication is there already; refuse one that cannot be told apart from what is.
+        """Return whether a publication is already included; raise an error if it conflicts with what was published.
 
-        A driver that was paused and overtaken asks for an older sequence, and is told that it is there. A job whose
-        state was removed begins to count anew, below what the place holds: leaving its output out would lose it.
+        A driver that was paused and replaced asks for an older sequence, and the answer is yes. A job whose state was
+        deleted starts again with low sequences: skipping its output as already published would lose it.
         """
         sequence = publication.sequence
         if sequence > self.sequence:
@@ -43,33 +43,35 @@ class Marker(msgspec.Struct, frozen=True):
         if self.published.get(sequence) == digest(publication):
             return True
         raise StateError(
-            f"sink {publication.sink!r}: sequence {sequence} of job {publication.job!r} is not what was published under this "
-            f"number, and {self.sequence} is published already: {other_state(publication.job)}; or the run was overtaken long ago"
+            f"sink {publication.sink!r}: sequence {sequence} of job {publication.job!r} differs from what was "
+            "published under this "
+            f"number, and {self.sequence} is already published: {other_state(publication.job)}; or another run "
+            "replaced this one long ago"
         )
 
     def after(self, publication: Publication) -> Marker:
-        """Return the marker of a place that has this publication too."""
+        """Return the marker that also includes this publication."""
         newest = sorted(self.published)[-_REMEMBERED + 1 :]
         return Marker(
             {**{number: self.published[number] for number in newest}, publication.sequence: digest(publication)}
         )
 
     def encoded(self) -> bytes:
-        """Return it as JSON: a person may have to read it."""
+        """Return it as JSON, which people can read."""
         return msgspec.json.encode(self)
 
     @staticmethod
     def decoded(data: bytes | str | None) -> Marker:
-        """Return the marker that was encoded; None is the marker of a place that holds nothing."""
+        """Decode a marker; None gives the empty marker."""
         try:
             return Marker() if data is None else msgspec.json.decode(data, type=Marker)
         except UNDECODABLE as error:
             raise CorruptError(
-                f"what should be a sink's marker does not decode ({error}); something else wrote it"
+                f"the marker of a sink does not decode ({error}); another program has overwritten it"
             ) from None
 
 
 def digest(publication: Publication) -> int:
-    """Return a number that tells a publication from every other."""
-    # Half of 64 bits, so that every JSON reader and every database column takes it.
+    """Return a number that identifies a publication."""
+    # 32 bits, so that every JSON reader and every integer column of a database can hold it.
     return int(xxh64_intdigest(b"\0".join(publication.tokens))) >> 1

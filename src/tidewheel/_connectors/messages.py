@@ -1,6 +1,6 @@
-"""Records as messages: an address, which may be made of columns, and data.
+"""Records as messages: an address, which may contain columns, and data.
 
-The tasks make the messages and stage them, so that the driver has nothing to do but send.
+The tasks encode and stage the messages, so that the driver only sends them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidewheel._codecs.base import PayloadCodec
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedBatches, published_batches, staged_files
 from tidewheel._core.text import shortened
-from tidewheel.errors import ConfigError, CorruptError, OperatorError
+from tidewheel.errors import ConfigError, CorruptError, StepError
 
 _COLUMN = re.compile(r"\{([^{}]*)\}")
 
@@ -28,21 +28,21 @@ Message = tuple[str, bytes]
 class Form:
     """How a record becomes a message.
 
-    `address` is a subject or a topic, in which `{user}` stands for the value of that column. The data are what the codec makes
-    of the record. `forbidden` are the characters that a value must not bring into an address, for there they mean something.
+    `address` is a subject or a topic, in which `{user}` is replaced by the value of that column. The codec encodes the
+    record as the data. `forbidden` has the characters that a value must not contain, because they are special in addresses.
     """
 
     address: str
     codec: PayloadCodec
     forbidden: str
     longest: int = 1000
-    """How many bytes an address may have."""
+    """The maximum number of bytes of an address."""
     largest: int | None = None
-    """How many bytes the data may have, where the server has told."""
+    """The maximum number of bytes of the data, if the server reports one."""
 
     @property
     def columns(self) -> list[str]:
-        """The columns that an address is made of."""
+        """The columns in the address."""
         return _COLUMN.findall(self.address)
 
     def pattern(self, wildcard: str) -> str:
@@ -50,11 +50,12 @@ class Form:
         return _COLUMN.sub(lambda _: wildcard, self.address)
 
     def checked(self, what: str) -> Form:
-        """Return the form, or refuse an address that cannot be one."""
+        """Return the form; raise a `ConfigError` if the address is invalid."""
         fixed = _COLUMN.sub("", self.address)
         if not self.address or any(each in fixed for each in "{} \t\r\n") or "" in self.columns:
             raise ConfigError(
-                f"{self.address!r} cannot be a {what}: it has no blanks, and {{name}} in it stands for the column name"
+                f"{self.address!r} is not a valid {what}: it must not have blanks, and {{name}} in it is replaced by "
+                "the column name"
             )
         return self
 
@@ -81,7 +82,7 @@ class MessagePartition(SinkPartition):
 
 
 def messages(publication: Publication, form: Form, skip: int = 0) -> Iterator[Message]:
-    """Give the messages of a publication in their order, which is always the same, without the first `skip`."""
+    """Yield the messages of a publication without the first `skip`. The order is always the same."""
     for batch in published_batches(publication):
         if skip >= batch.num_rows:
             skip -= batch.num_rows
@@ -93,21 +94,22 @@ def messages(publication: Publication, form: Form, skip: int = 0) -> Iterator[Me
 
 
 def _staged_addresses(columns: pa.RecordBatch, form: Form, publication: Publication) -> list[str]:
-    """Return the staged addresses, or refuse those that the form cannot have made: another's subject may mean a lot there."""
+    """Return the staged addresses. Raise an error for an address that the form cannot produce, which may be an attack."""
     value = f"[^{re.escape(form.forbidden)}\\s]+"
     pattern = re.compile(value.join(map(re.escape, _COLUMN.sub("{}", form.address).split("{}"))))
     addresses: list[str] = columns["address"].to_pylist()
     for address in set(addresses):
         if not isinstance(address, str) or not pattern.fullmatch(address):
             raise CorruptError(
-                f"sink {publication.sink!r}: a staged message is for {address!r}, which cannot come of {form.address!r}; "
-                "something else has written to the state store"
+                f"sink {publication.sink!r}: a staged message has the address {address!r}, which {form.address!r} "
+                "cannot produce; "
+                "another program has written to the state store"
             )
     return addresses
 
 
 def count(publication: Publication) -> int:
-    """Return how many messages a publication has."""
+    """Return the number of messages of a publication."""
     return sum(file.rows for file in staged_files(publication))
 
 
@@ -115,41 +117,44 @@ def _data(columns: pa.RecordBatch, form: Form, sink: str) -> list[bytes]:
     try:
         data = form.codec.encode(columns)
     except ConfigError as error:
-        raise OperatorError(f"sink {sink!r}: {error}") from error
+        raise StepError(f"sink {sink!r}: {error}") from error
     if None in data:
-        raise OperatorError(
-            f"sink {sink!r}: a record has nothing to send: what the codec {form.codec.name} takes is null"
+        raise StepError(
+            f"sink {sink!r}: a record has no data to send: the input of the codec {form.codec.name} is null"
         )
     return data
 
 
 def check_size(data: list[bytes], largest: int | None, sink: str) -> None:
-    """Refuse a message that the server would refuse when it is published, after its commit."""
+    """Raise an error for a message that the server would reject after the commit."""
     size = max(map(len, data), default=0)
     if largest is not None and size > largest:
-        raise OperatorError(f"sink {sink!r}: a message has {size:,} bytes, and the server takes {largest:,} at most")
+        raise StepError(f"sink {sink!r}: a message has {size:,} bytes; the server accepts at most {largest:,}")
 
 
 def _addresses(columns: pa.RecordBatch, form: Form, sink: str) -> list[str]:
     names = columns.schema.names
     if lacking := [name for name in form.columns if name not in names]:
-        raise OperatorError(
-            f"sink {sink!r}: {form.address!r} names the column {', '.join(lacking)}; the records have {', '.join(names)}"
+        raise StepError(
+            f"sink {sink!r}: {form.address!r} names the column {', '.join(lacking)}; the records have "
+            f"{', '.join(names)}"
         )
     values = [[str(value) for value in columns[name].to_pylist()] for name in form.columns]
     for name, column in zip(form.columns, values, strict=True):
         for value in set(column):
             if not value or any(each in form.forbidden or each.isspace() for each in value):
-                raise OperatorError(
-                    f"sink {sink!r}: the value {shortened(value, 100)} of {name} cannot be part of {form.address!r}: it must not "
-                    f"be empty, nor have blanks or one of {' '.join(form.forbidden)}"
+                raise StepError(
+                    f"sink {sink!r}: the value {shortened(value, 100)} of {name} cannot be used in {form.address!r}: "
+                    "it must not "
+                    f"be empty or contain blanks or one of {' '.join(form.forbidden)}"
                 )
     template = _COLUMN.sub("{}", form.address)
     addresses = [template.format(*each) for each in zip(*values, strict=True)]
     for address in addresses:
         if len(address.encode()) > form.longest or not address.isprintable():
-            raise OperatorError(
-                f"sink {sink!r}: {shortened(address, 100)} cannot be an address: it has at most {form.longest} bytes, and no "
+            raise StepError(
+                f"sink {sink!r}: {shortened(address, 100)} is not a valid address: it must have at most "
+                f"{form.longest} bytes and no "
                 "control characters"
             )
     return addresses

@@ -1,10 +1,10 @@
-"""Output in a sink that a job has published, but not with the state that it has now."""
+"""The error text for output that a job published with another state than its current one."""
 
 from __future__ import annotations
 
 
 def job_of(stream: str) -> str:
-    """Return the job that a stream is of: itself, or the one whose fleet it is a run of.
+    """Return the job of a stream: the stream itself, or the job whose fleet it belongs to.
 
     >>> job_of("orders"), job_of("orders/17")
     ('orders', 'orders')
@@ -13,17 +13,20 @@ def job_of(stream: str) -> str:
 
 
 def other_state(job: str) -> str:
-    """Return why a sink can hold output under the numbers of a job that has not published it, and the ways on.
+    """Explain why a sink has output with sequences that the job has not published, and say what to do.
 
-    The likeliest reason is a state URL that is not the job's: its output is then good, and must stay.
+    The most likely reason is a wrong state URL. Then the output is correct and must be kept.
     """
     if (fleet := job_of(job)) != job:
         return (
-            f"the output is that of nodes which have the state of {fleet!r} elsewhere. Start this node with the --state of the "
-            "fleet; a second fleet needs a job name or a sink of its own. Do not remove the output: it is the other nodes'"
+            f"the output belongs to nodes that have the state of {fleet!r} at another URL. Start this node with the "
+            "--state of the "
+            "fleet; a second fleet needs another job name or another sink. Do not delete the output: it belongs to "
+            "the other nodes"
         )
     return (
-        "the job has published with another state than this one. If the state URL is wrong, give the right one, and leave the "
-        "output as it is. If the state was removed and the job is to begin anew, give the job or the sink another name, or "
-        "remove what it published as well, with `tidewheel reset PROGRAM.py --output`"
+        "the job has published with another state than this one. If the state URL is wrong, use the right one, and "
+        "keep the "
+        "output. If the state was deleted so that the job starts again, give the job or the sink another name, or "
+        "also delete its output, with `tidewheel reset PROGRAM.py --output`"
     )

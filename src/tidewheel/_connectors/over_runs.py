@@ -1,11 +1,11 @@
-"""Runs of a fleet that are over: a place lets go of their markers, and keeps one that says up to which run all are over.
+"""Finished runs of a fleet: a sink deletes their markers, and keeps one marker with the number of the last finished run.
 
-A marker tells a run that was paused, and wakes up, that its output is there. A run that is over has nothing to publish: the
-fleet lets go of it when everything it had committed is published, and its last record is in its chain. So one number
-does for all of them, the *over marker*, kept like the marker of a run that is called `over`.
+The marker of a run tells a run that was paused and wakes up that its output is already published. A finished run has nothing
+to publish: the fleet forgets a run only when all its commits are published and its chain has its last record. So one number
+is enough for all finished runs, the *over marker*, which is stored like the marker of a run with the name `over`.
 
-It is raised before the markers go. So whoever finds no marker of its run, and looks at the over marker after that, finds its
-run over, or has not published yet. Only where there is no marker is this looked at: once in the life of a run.
+The over marker is raised before the markers of the runs are deleted. So a run that finds no marker of its own, and then reads
+the over marker, either is finished or has not published yet. This check happens once per run, because later a marker exists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OVER = "over"
 
 
 def streams_of(job: str, runs: Sequence[int]) -> list[str]:
-    """Return the names under which runs of a fleet publish."""
+    """Return the names under which the runs of a fleet publish."""
     return [f"{job}/{run}" for run in runs]
 
 
@@ -35,7 +35,7 @@ def over_stream(job: str) -> str:
 
 
 def over_stream_of(stream: str) -> str | None:
-    """Return the name of the over marker that counts for a stream; None if it is a job that runs by itself.
+    """Return the name of the over marker for a stream; None if the stream is a job outside of a fleet.
 
     >>> over_stream_of("orders/17"), over_stream_of("orders")
     ('orders/over', None)
@@ -45,12 +45,12 @@ def over_stream_of(stream: str) -> str | None:
 
 
 def over_marker(runs: Sequence[int]) -> Marker:
-    """Return the over marker of a place that lets go of the markers of these runs."""
+    """Return the over marker after the markers of these runs are deleted."""
     return Marker({max(runs): 0})
 
 
 def is_over(stream: str, over: int) -> bool:
-    """Tell whether a stream is that of a run which is over; `over` is the number that the over marker has.
+    """Return whether a stream belongs to a finished run; `over` is the number in the over marker.
 
     >>> is_over("orders/17", 17), is_over("orders/18", 17), is_over("orders", 17)
     (True, False, False)
@@ -60,10 +60,11 @@ def is_over(stream: str, over: int) -> bool:
 
 
 def refuse_over(publication: Publication, over: int) -> None:
-    """Refuse a publication of a run that is over, with a `FencedError`."""
+    """Raise a `FencedError` for a publication of a finished run."""
     if is_over(publication.job, over):
         raise FencedError(
-            f"sink {publication.sink!r}: nothing more is published for {publication.job!r}: the runs of this fleet up to number "
-            f"{over} are over, and what they committed is published. Either the node slept for long, and begins another run; or "
-            "the state of the fleet was removed and began anew: then give the job or the sink another name"
+            f"sink {publication.sink!r}: the publication for {publication.job!r} is rejected: the runs of this fleet "
+            "up to number "
+            f"{over} are finished and published. Either the node was paused for long, and will start another run; or "
+            "the state of the fleet was deleted and the fleet started again: then give the job or the sink another name"
         )

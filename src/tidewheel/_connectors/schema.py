@@ -1,4 +1,4 @@
-"""Columns as Spark declares them, from whatever a program gives."""
+"""Convert the schemas that a program can declare to those of Spark and Arrow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def spark_schema(declared: Any) -> StructType:
         except PySparkException as error:
             reason = " ".join(str(error).split("\n\n")[0].split())
             raise ConfigError(
-                f"the schema {declared!r} is not what Spark reads, such as 'user string, amount long': {reason}"
+                f"the schema {declared!r} is not a valid DDL string, such as 'user string, amount long': {reason}"
             ) from error
         if isinstance(parsed, StructType) and len(parsed):
             return parsed
@@ -81,7 +81,7 @@ def declared_schema(declared: Any) -> pa.Schema:
 
 
 class _Ddl:
-    """A parser of DDL: names and types, with types inside of types."""
+    """A parser of DDL: names and types, which may be nested."""
 
     _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|[\w.]+|[<>(),:])")
 
@@ -179,26 +179,26 @@ class _Ddl:
     def _next(self) -> str:
         token = self._peek()
         if not token:
-            raise self._wrong("something is missing at its end")
+            raise self._wrong("the end is missing")
         self._at += 1
         return token
 
     def _expect(self, token: str) -> None:
         found = self._next()
         if found.lower() != token:
-            raise self._wrong(f"{token!r} is expected, and there is {found!r}")
+            raise self._wrong(f"expected {token!r}, found {found!r}")
 
     def _wrong(self, what: str) -> ConfigError:
         return ConfigError(
-            f"the schema {self._text!r} is not what Spark reads, such as 'user string, amount long': {what}"
+            f"the schema {self._text!r} is not a valid DDL string, such as 'user string, amount long': {what}"
         )
 
 
 def arrow_schema(schema: StructType, timezone: str = "UTC") -> pa.Schema:
-    """Return the Arrow schema in which Spark takes these columns from Python, and gives them in a session of that time zone."""
+    """Return the Arrow schema in which Spark exchanges these columns with Python, in a session with that time zone."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    # Before Spark 4.2, UTC is what it takes without being told.
+    # Before Spark 4.2, the default is UTC.
     options: dict[str, Any] = (
         {"timezone": timezone} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     )

@@ -1,4 +1,4 @@
-"""What a sink is: partitions that stage output in the tasks, and a publish that makes it visible, idempotently.
+"""The interface of a sink: tasks stage output, and an idempotent `publish` in the driver makes it visible.
 
 A batch's output goes through three steps. Tasks write and *prepare*: the output is durable and invisible, and a small
 token says where it is. The commit records the tokens. The driver then *publishes* them; a crash in between leaves
@@ -26,15 +26,15 @@ Guarantee = Literal["exactly once", "effectively once", "at least once"]
 
 @dataclass(frozen=True)
 class Staging:
-    """Where and as whom a task stages output: names made from it are unique to the attempt."""
+    """The store and the identity with which a task stages output. Names derived from it are unique to the attempt."""
 
     store: Store
-    """The job's folder in its state store, for sinks without a place of their own to stage at."""
+    """The job's folder in its state store, for sinks that cannot stage output in their own system."""
     job: str
     sink: str
     sequence: int
     attempt: str
-    """Unique to this attempt of this task of this run."""
+    """Unique to this attempt of the task."""
 
 
 class SinkPartition(ABC):
@@ -46,12 +46,12 @@ class SinkPartition(ABC):
 
     @abstractmethod
     def prepare(self) -> bytes | None:
-        """Make what was written durable, still invisible; return the token that publishes it, None if there is nothing."""
+        """Make the output durable but not visible; return the token that `publish` needs, or None without output."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What a driver publishes: the committed tokens of one sink and one sequence."""
+    """The committed tokens of one sink and one sequence, which the driver publishes."""
 
     store: Store
     job: str
@@ -59,83 +59,97 @@ class Publication:
     sequence: int
     tokens: tuple[bytes, ...]
     spark: SparkSession | None
-    """The session that the job runs in; None in the in-memory runtime."""
+    """The Spark session of the job; None in the in-memory runtime."""
 
 
 class Sink(ABC, Generic[Written]):
-    """Takes the output of a stream. It travels to the tasks, so it holds settings and nothing that runs.
+    """Writes the output of a stream. It is sent to the tasks, so it holds settings and no open resources.
 
-    `Sink[Order]` takes streams of orders. A sink without a type takes streams of anything.
+    `Sink[Order]` accepts streams of orders. A sink without a type accepts any stream.
     """
 
     guarantee: Guarantee
     retracts: ClassVar[bool] = False
-    """Whether `retract` takes back what was published, so that the job can be restored to before it."""
+    """Whether `retract` can remove published output, so that the job can be restored to an earlier checkpoint."""
     minds_absent_fields: ClassVar[bool] = False
-    """Whether a field that a record lacks differs from one that is null: then records with other fields come apart."""
+    """Whether a missing field differs from a null field: then records with different fields are written separately."""
+
+    def keyed_by(self, column: str | None) -> Sink[Written]:
+        """Return this sink for a stream whose keys are in a column; None if the key is not written.
+
+        A sink that writes a key uses this column unless it was given a key of its own. By default the sink is unchanged.
+        """
+        return self
 
     @abstractmethod
     def open(self, staging: Staging) -> SinkPartition:
-        """Begin one task's output of one batch."""
+        """Start the output of one task for one batch."""
 
     @abstractmethod
     def publish(self, publication: Publication) -> None:
-        """Make committed output visible. Called again after a crash with the same publication: it must do no harm."""
+        """Make committed output visible. After a crash it is called again with the same publication, so it must be idempotent."""
 
     def place(self) -> str:
         """Return the kind and the place of the output, without credentials, as a commit records it.
 
-        Output that is committed and not published yet, or void after a restore, is expected at that place. Leave out what may
-        change while the place stays the same, such as the names of servers.
+        Pending output and output to retract after a restore are expected at that place. Omit details that can change while
+        the place stays the same, such as the names of servers.
         """
         return type(self).__name__.lower()
 
     def newest(self, job: str, sink: str) -> int | None:
-        """Return the newest sequence that is published for this job and sink, 0 if none is; None if the sink cannot tell."""
+        """Return the newest published sequence of this job and sink: 0 if there is none, None if the sink does not know."""
         return None
 
     def retract(self, job: str, sink: str, after: int, before: int) -> str | None:
-        """Take back what was published for the sequences above `after` and below `before`; again does no harm.
+        """Remove the output of the sequences after `after` and before `before`. This must be idempotent.
 
-        Return what was taken back, for people. Called for sinks that say `retracts`, before the first batch after a restore:
-        nothing above `after` is valid then. From then on `newest` is below the sequences that the job will use.
+        Return a text that says what was removed. It is called if `retracts` is set, before the first batch after a restore,
+        when nothing after `after` is valid. Afterwards, `newest` must be below the sequences that the job will use.
         """
-        raise NotImplementedError(f"{self.describe()} cannot take back what it published")
+        raise NotImplementedError(f"{self.describe()} cannot remove published output")
 
     def published(self, job: str, sink: str) -> str | None:
-        """Return what `remove` takes away, for people; None if there is nothing, or the sink cannot take anything away."""
+        """Return a text that says what `remove` would delete; None if there is nothing, or the sink cannot delete output."""
         return None
 
     def remove(self, job: str, sink: str) -> None:
-        """Take away all that was published for this job and sink, and the marks of how far that went.
+        """Delete all output of this job and sink, and its markers.
 
-        The job's state is gone: its next run counts from the beginning. Called again, it does no harm.
+        The state of the job is deleted too, so its next run starts from the beginning. This must be idempotent.
         """
-        raise NotImplementedError(f"{self.describe()} cannot take away what it published")
+        raise NotImplementedError(f"{self.describe()} cannot delete its output")
 
     def forget(self, job: str, sink: str, runs: Sequence[int]) -> None:
-        """Let go of what tells how far these runs of a fleet have published; they are over, and so are all before them.
+        """Delete the markers of finished runs of a fleet. All earlier runs are finished too.
 
-        They publish as `job/number`. From the first of its steps on, nothing is published for them. A sink that keeps no
-        marker has nothing to let go of. Called again, it does no harm.
+        Runs publish under the name `job/number`. Reject their publications before deleting the first marker. A sink without
+        markers has nothing to do. This must be idempotent.
         """
 
+    def collect(self, job: str, sink: str, *, dry_run: bool = False) -> list[str]:
+        """Delete the files that failed attempts of this job and sink left in the sink's place; return their paths.
+
+        Only files that no reader can need. With `dry_run`, delete nothing. A sink that leaves none has nothing to do.
+        """
+        return []
+
     def describe(self) -> str:
-        """Return a few words for messages."""
+        """Return a short description for messages."""
         return type(self).__name__.lower()
 
     def start(self, job: str) -> None:
-        """Check, before the job starts, that the sink can be written to; raise a `ConfigError` that says what to do."""
+        """Check before the job starts that the sink is writable; raise a `ConfigError` that says what to do."""
 
     def check(self, job: str, sink: str) -> None:
-        """Refuse, before the first batch, to add to what was published for this job and sink, where that does not go together.
+        """Check before the first batch that new output does not conflict with the published output of this job and sink.
 
-        Raise a `ConfigError` that says what to do. It is called before the job starts, and again where output of the run before
-        was published at the start. In a fleet, `job` is `job/number`, and what any run of the job has published counts.
+        Raise a `ConfigError` that says what to do. It is called before the job starts, and again after the start has
+        published output of the previous run. In a fleet, `job` is `job/number`, and the output of all runs counts.
         """
 
     def stop(self, job: str) -> None:
-        """Let go of what publishing for this job has opened: its run is over. Another run may follow."""
+        """Close what publishing has opened, at the end of a run. Another run may follow."""
 
     def __getstate__(self) -> dict[str, Any]:
         return dict(self.__dict__)

@@ -25,88 +25,101 @@ if TYPE_CHECKING:
 
 
 class Unread(NamedTuple):
-    """What a partition of a source holds that a job has not read."""
+    """The backlog of one partition of a source."""
 
     rows: int
     position: int
-    """Where the job stands; it grows as the job reads."""
+    """The position of the job, which grows as the job reads."""
     end: int
-    """The position behind the last record; it grows as records are appended."""
+    """The position after the last record, which grows as records are appended."""
     files: int | None = None
-    """How many files wait, for a source of files: how many rows these have, nobody has counted."""
+    """The number of waiting files of a file source, whose number of rows is unknown."""
     since: float | None = None
-    """When the oldest of what waits came, in seconds since 1970; None: that is known only by looking again and again."""
+    """The arrival time of the oldest waiting record, in seconds since 1970; None if only repeated checks can show it."""
 
 
 class SourceReader(ABC):
-    """Reads one source for one run, in the driver. The same two positions always give the same records."""
+    """Plans the reading of one source for one run, in the driver. The same two positions always have the same records."""
 
     schema: pa.Schema
-    """The columns of the records that the splits give."""
+    """The columns of the records in the splits."""
     fixed_start: ClassVar[bool] = False
-    """Whether `start` gives the same position at any time, so that it need not be committed before there is data."""
+    """Whether `start` always returns the same position, so that it need not be committed before there is data."""
+    limit: int | None = None
+    """How much the next batch may have, as `amount` counts it. `end` respects it as well as the limits of the source."""
 
     def project(self, names: Sequence[str]) -> None:
-        """Give only these columns from now on, in this order. Called once, before `splits`, with names of columns."""
+        """Read only these columns, in this order. Called once, before `splits`."""
         self.schema = pa.schema([self.schema.field(name) for name in names])
 
     @abstractmethod
     def start(self) -> Position:
-        """Return where a job begins that has read nothing."""
+        """Return the start position of a new job."""
 
     @abstractmethod
     def end(self, start: Position) -> Position:
-        """Return where the batch ends that begins at `start`, within the source's limits.
+        """Return the end of the batch that begins at `start`, within the limits of the source.
 
-        `start` itself means that there is nothing new.
+        If there is nothing new, return `start`.
         """
 
+    def amount(self, start: Position, end: Position) -> int:
+        """Return how much lies between two positions, by which batches are made as long as wanted: records, or bytes of files.
+
+        0: that is not known, and `limit` has no effect. Called before the batch is committed.
+        """
+        return 0
+
     def freeze(self) -> None:  # noqa: B027
-        """Ignore everything that arrives from now on: the run ends when it has read what is there."""
+        """Ignore records that arrive from now on: the run ends when it has read the existing ones."""
 
     @abstractmethod
     def splits(self, start: Position, end: Position, tasks: int) -> list[Split]:
         """Return the splits between two positions, in the order of the source, enough to keep this many tasks busy."""
 
     def recall(self, seen: Iterable[SeenFile]) -> None:  # noqa: B027
-        """Restore what the newest commit holds of the files that this source has seen. Called once, before anything else."""
+        """Restore the files that this source has seen, from the newest commit. Called once, before other methods."""
+
+    def reread(self, seen: Iterable[SeenFile]) -> None:  # noqa: B027
+        """Make `splits` work for committed batches, whose files are among these. Called instead of `recall`."""
 
     def seen(self, start: Position, end: Position) -> list[SeenFile]:
-        """Return the files that a batch between these positions has seen first, for its commit. `source` may be empty."""
+        """Return the new files of a batch between these positions, for its commit. `source` may be empty."""
         return []
 
     def unread(self, position: Position) -> Mapping[str, Unread] | None:
-        """Return what is there, by partition, and not read by a job at this position; None: ask the source. From any thread."""
+        """Return the backlog at this position, by partition; None to ask the source instead. Can be called from any thread."""
         return None
 
     def committed(self, position: Position) -> None:  # noqa: B027
-        """Release what the source keeps only for positions before this one: it is committed."""
+        """Release resources for positions before this one, which is committed."""
 
     def close(self) -> None:  # noqa: B027
         """Release connections and other resources."""
 
 
 class Source(ABC, Generic[Record]):
-    """Where records come from. A source opens a reader; a streaming DataFrame of the user's is read by Spark instead.
+    """A source of records. It opens a reader; for a streaming DataFrame of the user, Spark reads instead.
 
-    `Source[Order]` gives orders where the program declares no type (`Job.source(…, value=…)`). A source without a type gives
-    rows.
+    `Source[Order]` has orders as records if the program declares no type (`Job.source(…, value=…)`). The records of a source
+    without a type are rows.
     """
 
     shape: Shape = ROW
-    """What its records look like where the program declares nothing."""
+    """The shape of its records if the program declares none."""
 
     kind: ClassVar[str] = ""
-    """What its positions are of, such as `kafka-log`. It is recorded: a source of another kind cannot continue them."""
+    """The kind of its positions, such as `kafka-log`. Commits record it: a source of another kind cannot continue them."""
 
     def open(self) -> SourceReader:
         """Open the reader, in the driver. Raise a `ConfigError` or `ConnectorUnavailable` if the source cannot be read."""
-        raise NotImplementedError(f"{type(self).__name__} has no reader of its own")
+        raise NotImplementedError(f"{type(self).__name__} has no reader")
 
     def adopt(self, old: OldPosition, seen: Sequence[SeenFile]) -> Position | None:
-        """Return the position for a job whose commits hold Spark's log; None: it has read nothing yet.
+        """Return the position for a job whose commits contain Spark's log; None if it has read nothing yet.
 
-        `seen` are the files that the source has seen, numbered from 0. Raise a `StateError` if another kind of source read it.
+        `seen` has the files that the source has seen, numbered from 0. Raise a `StateError` if another kind of source wrote
+        the log.
         """
         if old.kinds != (self.kind,):
             raise other_kind(self.kind, old.kinds)
@@ -118,59 +131,77 @@ class Source(ABC, Generic[Record]):
         """Whether the run reads this source itself; otherwise a streaming query of Spark reads it."""
         return type(self).open is not Source.open
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether messages of one key are processed in the order of the source; by default, if the source has a reader.
+
+        Override it for a reader whose splits are in no order.
+        """
+        return self.has_reader
+
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the streaming DataFrame, for a source without a reader of its own."""
+        """Return the streaming DataFrame, for a source without a reader."""
         raise NotImplementedError(f"{type(self).__name__} has neither `open` nor `load`")
 
     def check(self) -> None:
-        """Refuse, with a `ConfigError`, what can be known to fail before Spark starts."""
+        """Raise a `ConfigError` for mistakes that can be found before Spark starts."""
 
     def check_program(self) -> None:
-        """As `check`, where the program is looked at and not run: its folders may be made later, or on another machine."""
+        """Like `check`, for a program that is only inspected: its folders may be created later, or on another machine."""
         self.check()
 
-    def doubts(self) -> list[str]:
-        """Return what may be a mistake, and may be meant, for whoever starts the program or looks at it. `check` has passed."""
+    def warnings(self) -> list[str]:
+        """Return warnings about possible mistakes, for the start of the program and for `tidewheel graph`."""
         return []
 
     def unread(self, offsets: Position) -> Mapping[str, Unread]:
-        """Return what is there, by partition, and not read by a job that stands at these offsets; empty: it cannot tell.
+        """Return the backlog at this position, by partition; empty if it is unknown.
 
-        A thread of its own asks this every few seconds. It may fail: then it is asked again.
+        A background thread calls this every few seconds. If it fails, it is called again.
         """
         return {}
 
     def fields(self) -> dict[str, pa.DataType | None] | None:
-        """Return the columns of its records as far as they are known before Spark starts; None: only the data can tell.
+        """Return the known columns of its records before Spark starts; None if only the data has them.
 
-        A type of None is one that is not known.
+        A type of None is unknown.
         """
         return None
 
     def declared(self, shape: Shape) -> Source[Any]:
-        """Return the source for a program that declares this shape of its records; most have no use for it."""
+        """Return the source for a program that declares this shape of its records. Most sources ignore it."""
         return self
 
     def seen_age_ms(self) -> int | None:
-        """Return for how long the files of a file source must be remembered; None: for ever.
+        """Return how long the files of a file source must be remembered; None for forever.
 
-        A file that is older than the newest one by more than that is never read, whether it was seen or not.
+        A file that is older than the newest file by more than that is never read.
         """
         return None
 
     def describe(self) -> str:
-        """Return a few words for messages."""
+        """Return a short description for messages."""
         return type(self).__name__.lower()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Stay in the driver: a source may hold a session or a million items, and tasks get its rows, not itself."""
+        """Refuse to be pickled: a source may hold a session or a million items, and tasks receive only its rows."""
         return {}
+
+
+def smaller(one: int | None, other: int | None) -> int | None:
+    """Return the smaller of two limits, of which either may be absent.
+
+    >>> smaller(None, 3), smaller(2, 3), smaller(None, None)
+    (3, 2, None)
+    """
+    limits = [limit for limit in (one, other) if limit is not None]
+    return min(limits) if limits else None
 
 
 def other_kind(now: str, before: Sequence[str]) -> StateError:
     """Return the error for a source that cannot continue the positions of another kind."""
     was = before[0] if len(before) == 1 else f"{len(before)} streams ({', '.join(before)})"
-    return StateError(f"it read {was} and now reads {now}: the positions of one mean nothing to the other")
+    return StateError(f"it read {was} and now reads {now}, whose positions are not compatible")
 
 
 class FunctionSource(Source):
@@ -184,5 +215,5 @@ class FunctionSource(Source):
 
 
 def as_source(source: Source[Any] | Callable[[Any], Any]) -> Source[Any]:
-    """Return the source, or the function dressed as one."""
+    """Return the source, or a source that wraps the function."""
     return source if isinstance(source, Source) else FunctionSource(source)

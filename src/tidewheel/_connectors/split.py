@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 
 _MOST_READERS = 4
-"""Up to this many tasks may each read the whole batch: the work of reading grows with them, that of a shuffle does not."""
+"""The maximum number of tasks that each read the whole batch. With more, a shuffle is less work."""
 
 
 class Split(ABC):
@@ -18,7 +18,7 @@ class Split(ABC):
     size: int
     """The estimated work in bytes. Splits are divided among tasks by it."""
     reading: ClassVar[Literal["once", "dear", "cheap"]] = "once"
-    """Whether several tasks may each read this split: never, at the cost of reading it again, or for less than a shuffle."""
+    """Whether several tasks may read this split: never, at the cost of reading it again, or cheaper than a shuffle."""
 
     @abstractmethod
     def read(self) -> Iterator[pa.RecordBatch]:
@@ -28,9 +28,13 @@ class Split(ABC):
         """Return a split that reads only these columns if that is less work; otherwise return this one."""
         return self
 
+    def with_codes(self, column: str) -> Split:
+        """Return a split that may read this text column dictionary-encoded if that is less work; otherwise return this one."""
+        return self
+
 
 def may_be_shared(splits: Sequence[Split], tasks: int) -> bool:
-    """Return whether it is faster if each of so many tasks reads all splits than if each split is read once and shuffled."""
+    """Return whether it is faster that each task reads all splits than to read each split once and shuffle."""
     if not 1 < tasks <= _MOST_READERS:
         return False
     # With a single split, the other tasks would wait for the one that reads.
@@ -68,6 +72,6 @@ def _ranges(weights: Sequence[int], most: int) -> list[range]:
 
 
 def fitted(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with these columns alone, in their order and types."""
+    """Return a batch with only these columns, in this order and with these types."""
     arrays = [batch.column(field.name).cast(field.type) for field in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)

@@ -1,10 +1,10 @@
-"""Output staged in the job's own store, for sinks whose work is done in the driver: Arrow streams, checked when read back.
+"""Output staged in the job's store, for sinks that write in the driver: Arrow streams, checked when they are read back.
 
-A task's output is in files of bounded size, and the driver reads one after the other, the next ones ahead: neither has a batch's
-output in memory as a whole.
+A task writes its output to files of bounded size. The driver reads them one by one and prefetches the next ones, so that
+neither holds the whole output of a batch in memory.
 
-Whoever may write to the store could change what is staged and the tokens that name it. So both are read as a stranger's
-input: a token names a staged file and nothing else, and the columns are checked before anybody relies on them.
+Anyone who can write to the store could change staged files and the tokens that name them. So both are treated as untrusted
+input: a token can only name a staged file, and the columns are validated before they are used.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._storage import Store
 from tidewheel._values.columns import check_readable
-from tidewheel.errors import CorruptError, OperatorError, StorageError
+from tidewheel.errors import CorruptError, StepError, StorageError
 
 T = TypeVar("T")
 
 FILE_BYTES = 16 << 20
-"""About how many bytes of columns a staged file holds."""
+"""The approximate size of a staged file in bytes."""
 
 _AHEAD_BYTES = 32 << 20
 _READERS = 4
@@ -39,18 +39,18 @@ _STAGED = re.compile(r"staged/\d{20}-[A-Za-z0-9_.]+-\d+-\d+-[^\0]+")
 
 
 class StagedRef(msgspec.Struct, frozen=True, array_like=True):
-    """A staged file: its name below the job's folder, and what it must hold. No other name can be in one."""
+    """A staged file: its name below the job's folder, its size and checksum. Other names are rejected."""
 
     name: str
     size: int
     checksum: int
     rows: int
     more: tuple[StagedRef, ...] = ()
-    """The files that go on where this one ends."""
+    """The following files of the same task."""
 
     @property
     def files(self) -> tuple[StagedRef, ...]:
-        """The file and those that go on, in order."""
+        """The file and the following files, in order."""
         return (self, *self.more)
 
     def __post_init__(self) -> None:
@@ -59,45 +59,47 @@ class StagedRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 def read_token(token: bytes, kind: type[T], sink: str) -> T:
-    """Return what a token says, or refuse it: it was not made by the sink's own tasks."""
+    """Decode a token; raise a `CorruptError` if the sink's tasks did not create it."""
     try:
         return msgspec.msgpack.decode(token, type=kind)
     except UNDECODABLE as error:
         raise CorruptError(
-            f"sink {sink!r}: a token of the commit is not one that its tasks made ({error}); something else has written to the "
+            f"sink {sink!r}: a token of the commit is invalid ({error}); another program has written to the "
             "state store. Nothing was published: restore the job to an earlier checkpoint"
         ) from None
 
 
 def staged_name(staging: Staging, suffix: str) -> str:
-    """Return the name under which this attempt stages; no other attempt, sink or sequence has it."""
+    """Return the name of the staged file, which is unique to the attempt, the sink and the sequence."""
     run, task, attempt = staging.attempt.rsplit("-", 2)
     return staged_file(staging.sequence, run, int(task), int(attempt), f"{staging.sink}.{suffix}")
 
 
 def stage(staging: Staging, suffix: str, data: bytes, rows: int) -> StagedRef:
-    """Write bytes to the store, durable, under the attempt's own name."""
+    """Write bytes durably to the store, under the name of the attempt."""
     name = staged_name(staging, suffix)
     if not staging.store.create(name, data):
         raise StorageError(
-            f"sink {staging.sink!r}: {name} at {staging.store.url} holds other output; two attempts of one task have one name"
+            f"sink {staging.sink!r}: {name} at {staging.store.url} has different content; two attempts of one task "
+            "used the same name"
         )
     return StagedRef(name, len(data), int(xxh64_intdigest(data)), rows)
 
 
 def unstage(store: Store, ref: StagedRef) -> bytes:
-    """Return what was staged, or raise a `CorruptError` if it is not that any more."""
+    """Return the staged bytes; raise a `CorruptError` if they have changed."""
     data = store.read(ref.name)
     if len(data) != ref.size or xxh64_intdigest(data) != ref.checksum:
         raise CorruptError(
-            f"{ref.name} at {store.url} is not what was staged there: {ref.size} bytes with checksum {ref.checksum:016x} were, "
-            f"{len(data)} bytes are found; restore the file from a copy of the store"
+            f"{ref.name} at {store.url} has changed since it was staged: expected {ref.size} bytes with checksum "
+            f"{ref.checksum:016x}, "
+            f"found {len(data)} bytes; restore the file from a backup of the store"
         )
     return data
 
 
 class StagedRecords(SinkPartition):
-    """Stages rows that are Python values when they are published."""
+    """Stage rows that are published as Python values."""
 
     def __init__(self, staging: Staging) -> None:
         self._staged = StagedBatches(staging)
@@ -111,7 +113,7 @@ class StagedRecords(SinkPartition):
 
 
 class StagedBatches(SinkPartition):
-    """Stages a task's rows, in order, as Arrow, in files of bounded size."""
+    """Stage the rows of a task as Arrow, in order, in files of bounded size."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
@@ -122,7 +124,7 @@ class StagedBatches(SinkPartition):
         self._schema: pa.Schema | None = None
 
     def check_schema(self, columns: pa.Schema) -> None:
-        """Refuse columns that cannot be in one table with those before, where all rows have to be."""
+        """Raise an error if columns cannot be in one table with the earlier ones, for sinks that need one table."""
         known = columns if self._schema is None else common_schema([self._schema, columns], self._staging.sink)
         self._schema = known
 
@@ -142,7 +144,8 @@ class StagedBatches(SinkPartition):
         return msgspec.msgpack.encode(msgspec.structs.replace(first, more=tuple(more)))
 
     def _stage(self) -> None:
-        # No other sink of the attempt can have this suffix: theirs end with "arrow", or have a name of their own before it.
+        # The suffix is unique in the attempt: those of other sinks end with "arrow", or begin with the name of the
+        # sink.
         suffix = f"arrow-{len(self._files)}" if self._files else "arrow"
         rows = sum(batch.num_rows for batch in self._batches)
         self._files.append(stage(self._staging, suffix, to_arrow(self._batches), rows))
@@ -150,14 +153,14 @@ class StagedBatches(SinkPartition):
 
 
 def _pieces(columns: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in batches that a staged file takes."""
+    """Yield the rows in batches that fit into a staged file."""
     rows = columns.num_rows
     step = ceil(rows / ceil(columns.nbytes / FILE_BYTES)) if columns.nbytes > FILE_BYTES else max(rows, 1)
     return (columns.slice(start, step) for start in range(0, rows, step))
 
 
 def to_arrow(batches: list[pa.RecordBatch]) -> bytes:
-    """Return batches as Arrow streams, one after the other: a stream has one schema, and inferred columns may change theirs."""
+    """Return batches as concatenated Arrow streams. A stream has one schema, and inferred schemas may differ."""
     out = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     for schema, alike in itertools.groupby(batches, key=lambda batch: batch.schema):
@@ -168,7 +171,7 @@ def to_arrow(batches: list[pa.RecordBatch]) -> bytes:
 
 
 def from_arrow(data: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that `to_arrow` wrote, each checked: Arrow itself trusts its offsets and texts."""
+    """Yield the batches that `to_arrow` wrote, each validated, because Arrow trusts offsets and texts."""
     source = pa.BufferReader(data)
     while source.tell() < len(data):
         for batch in pa.ipc.open_stream(source):
@@ -178,35 +181,36 @@ def from_arrow(data: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:
-    """Read the name of every column and of what is in it: one that is no text is a `ValueError`."""
+    """Read the names of all columns and nested fields. Raise a `ValueError` for a name that is not text."""
     for field in fields:
         assert isinstance(field.name, str)
         _check_names(field.type.field(place) for place in range(field.type.num_fields))
 
 
 def staged_files(publication: Publication, tokens: Iterable[bytes] | None = None) -> list[StagedRef]:
-    """Return the files that the tasks staged, task by task, in each task's order; of some tokens, if they are given."""
+    """Return the staged files of all tokens or of the given ones, task by task, in the order of each task."""
     tokens = publication.tokens if tokens is None else tokens
     return [file for token in tokens for file in read_token(token, StagedRef, publication.sink).files]
 
 
 def published_batches(publication: Publication, tokens: Iterable[bytes] | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield what the tasks staged, task by task, in each task's order; of some tokens, if they are given.
+    """Yield the staged batches of all tokens or of the given ones, task by task, in the order of each task.
 
-    A few files are in memory at a time: whoever keeps no batch needs no memory for all of them.
+    Only a few files are in memory at a time, unless the caller keeps the batches.
     """
     for file, data in _read_ahead(publication.store, staged_files(publication, tokens)):
         try:
             yield from from_arrow(data)
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise CorruptError(
-                f"sink {publication.sink!r}: {file.name} at {publication.store.url} does not hold columns ({error}); restore the "
-                "file from a copy of the store"
+                f"sink {publication.sink!r}: {file.name} at {publication.store.url} is not a valid Arrow file "
+                f"({error}); restore the "
+                "file from a backup of the store"
             ) from None
 
 
 def _read_ahead(store: Store, files: Sequence[StagedRef]) -> Iterator[tuple[StagedRef, bytes]]:
-    """Yield the files in order; those that come next are read meanwhile, several at once."""
+    """Yield the files in order, and read the next ones in parallel."""
     if len(files) < 2:
         yield from ((file, unstage(store, file)) for file in files)
         return
@@ -224,7 +228,7 @@ def _read_ahead(store: Store, files: Sequence[StagedRef]) -> Iterator[tuple[Stag
 
 
 class PublishedRows:
-    """A publication's rows, to be gone through more than once: kept in memory if they are few, else read again each time."""
+    """The rows of a publication, for repeated iteration: in memory if there are few, otherwise read again each time."""
 
     def __init__(self, publication: Publication) -> None:
         self._publication = publication
@@ -245,11 +249,11 @@ class PublishedRows:
         self._kept = kept
 
     def schemas(self) -> list[pa.Schema]:
-        """Return the columns that there are, each kind once."""
+        """Return the distinct schemas."""
         return list({batch.schema.serialize().to_pybytes(): batch.schema for batch in self}.values())
 
     def tables(self) -> Iterator[list[pa.Table]]:
-        """Yield all rows, in order, as tables of which some are together in memory."""
+        """Yield all rows in order as tables. Only some tables are in memory at a time."""
         some: list[pa.Table] = []
         size = 0
         for batch in self:
@@ -263,7 +267,7 @@ class PublishedRows:
 
 
 def together(tables: list[pa.Table], sink: str) -> pa.Table:
-    """Return one table of all rows; columns that only some have are null in the others."""
+    """Return one table of all rows; columns that a row does not have are null."""
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -271,21 +275,22 @@ def together(tables: list[pa.Table], sink: str) -> pa.Table:
 
 
 def common_schema(schemas: list[pa.Schema], sink: str) -> pa.Schema:
-    """Return the columns of the one table that rows with these columns make."""
+    """Return the common schema of rows with these schemas."""
     try:
         return pa.unify_schemas(schemas, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise _unlike(sink, error) from error
 
 
-def _unlike(sink: str, error: Exception) -> OperatorError:
-    return OperatorError(
-        f"sink {sink!r}: the records of one batch have columns of types that do not go together: {error}. Declare what the "
-        "operator before it returns (returns=…)"
+def _unlike(sink: str, error: Exception) -> StepError:
+    return StepError(
+        f"sink {sink!r}: the records of one batch have columns of incompatible types: {error}. Declare the type that "
+        "the "
+        "previous step returns (returns=…)"
     )
 
 
 def typed(columns: pa.RecordBatch) -> pa.RecordBatch:
-    """Leave out columns that have no type because nothing in them has a value: they would clash with other batches' types."""
+    """Drop columns without a type, which have only nulls and would conflict with the types of other batches."""
     known = [field.name for field in columns.schema if not pa.types.is_null(field.type)]
     return columns.select(known) if known else columns

@@ -40,7 +40,8 @@ class Guard(msgspec.Struct, frozen=True):
         host = headers.get("host", "")
         name = _name(host)
         if name not in self.hosts and not (self.private_names and _is_private(name)):
-            return 421, "nothing is served here under that name; see --allow-host"
+            way = "use an address of this machine" if self.token is None else "allow it with --allow-host"
+            return 421, f"nothing is served here under that name; {way}"
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             return 403, "the request comes from another page"

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from xxhash import xxh64_intdigest
 
-from tidewheel.errors import ConfigError, OperatorError
+from tidewheel.errors import ConfigError, StepError
 
 SEED = 42
 """Spark's own seed for `xxhash64`."""
@@ -45,21 +45,19 @@ def to_stored(key: Any) -> bytes:
         try:
             return b"s" + key.encode()
         except UnicodeEncodeError as error:
-            raise OperatorError(
-                f"the key {key!r} is not valid Unicode ({error.reason}); use bytes for such keys"
-            ) from None
+            raise StepError(f"the key {key!r} is not valid Unicode ({error.reason}); use bytes for such keys") from None
     if isinstance(key, int) and not isinstance(key, bool):
         if not _INT64_MIN <= key <= _INT64_MAX:
-            raise OperatorError(f"the key {key} does not fit in 64 bits; use a str key for such numbers")
+            raise StepError(f"the key {key} does not fit in 64 bits; use a str key for such numbers")
         return b"i" + key.to_bytes(8, "little", signed=True)
     if isinstance(key, bytes):
         return b"b" + key
     if key is None:
-        raise OperatorError("a key must not be None; filter such records out or give them a key of their own")
+        raise StepError("a key must not be None; filter such records out or give them a key of their own")
     try:
         return b"m" + _encode(_plain(key))
     except (OverflowError, UnicodeEncodeError) as error:
-        raise OperatorError(f"the key {key!r} cannot be encoded ({error}); use a str key for such values") from None
+        raise StepError(f"the key {key!r} cannot be encoded ({error}); use a str key for such values") from None
 
 
 def from_stored(stored: bytes) -> Any:
@@ -133,14 +131,12 @@ def _plain(part: Any) -> Any:
         return tuple(map(_plain, part))
     if isinstance(part, float):
         if part != part:
-            raise OperatorError(
-                "NaN cannot be a key, since it equals nothing, not even itself; filter such records out"
-            )
+            raise StepError("NaN cannot be a key, since it equals nothing, not even itself; filter such records out")
         # -0.0 and 0.0 are one key in Python, so they must be one in the store.
         return part + 0.0
     if part is None or isinstance(part, str | int | bytes):
         return part
-    raise OperatorError(
+    raise StepError(
         f"{part!r} of type {type(part).__name__} cannot be a key; use str, int, bytes, bool, float, or a tuple of these"
         f"{_as_a_key(part)}"
     )

@@ -49,11 +49,9 @@ def is_transient(error: BaseException, also: tuple[type[BaseException], ...] = (
 
 
 def raise_transient(operator: str, error: Exception, also: tuple[type[Exception], ...] = ()) -> None:
-    """Raise `Retry` if an error of an operator is transient; otherwise return."""
+    """Raise `Retry` if an error of a step is transient; otherwise return."""
     if is_transient(error, also):
-        raise Retry(
-            f"operator {operator!r}: {described(error)}. No record is the cause: the batch runs again"
-        ) from error
+        raise Retry(f"step {operator!r}: {described(error)}. No record is the cause: the batch runs again") from error
 
 
 def _is_transient(error: BaseException) -> bool:

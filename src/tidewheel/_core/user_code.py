@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sysconfig
@@ -110,6 +111,30 @@ def trimmed(error: _Error) -> _Error:
     for each in _chain(error):
         each.__traceback__ = _users_alone(each.__traceback__)
     return error
+
+
+_debugging = False
+
+
+@contextlib.contextmanager
+def stopping_at_errors() -> Iterator[None]:
+    """Start the debugger where a user's function fails, until the block ends."""
+    global _debugging
+    _debugging = True
+    try:
+        yield
+    finally:
+        _debugging = False
+
+
+def stop_at(error: BaseException) -> None:
+    """Start the debugger at the line of the user's code that raised an error, if the user has asked for it."""
+    frames = _users_alone(error.__traceback__) if _debugging else None
+    if frames is not None:
+        import pdb
+
+        print(summary(error), flush=True)
+        pdb.post_mortem(frames)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -14,9 +14,12 @@ from typing import Literal, NamedTuple
 
 from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.source import SourceReader
+from tidewheel._engine.batch_size import FIRST, RECENT, Done, next_amount
 
 _PAUSE_S = 0.01
-"""How long to wait at least before asking sources again that had nothing new."""
+"""How long to wait at least before asking sources again that have had nothing new for a while."""
+_SHORT_PAUSE_S = 0.001
+_PART_OF_SILENCE = 0.05
 _LONGEST_PAUSE_S = 1.0
 
 Positions = dict[str, Position]
@@ -32,6 +35,8 @@ class Trigger:
     """How often a batch runs without new data, in seconds; None: never."""
     ends: bool = False
     """Whether the run ends when everything is read that was there at its start."""
+    longest: float | None = None
+    """About how long a batch may take, in seconds: the loop limits its size by the speed of the batches before; None: any."""
 
 
 class Look(NamedTuple):
@@ -39,8 +44,6 @@ class Look(NamedTuple):
 
     now: float
     """Seconds since 1970."""
-    began: float | None
-    """When the loop looked before, on the same clock; None: this is the first look."""
     new_data: bool = False
     unrecorded: bool = False
     """Whether the position of a source is not in any commit, and could be another one after a restart."""
@@ -75,7 +78,7 @@ def decide(trigger: Trigger, look: Look) -> Decision:
     New data makes a batch due, and so does a tick. A run that ends by itself ends when there is nothing new. A run that goes on
     commits where it begins, so that a source that begins at its end today does not begin at another end after a crash.
 
-    >>> decide(Trigger(), Look(7.0, 6.0, new_data=True)), decide(Trigger(ends=True), Look(7.0, None, unrecorded=True))
+    >>> decide(Trigger(), Look(7.0, new_data=True)), decide(Trigger(ends=True), Look(7.0, unrecorded=True))
     ('batch', 'end')
     """
     if look.new_data:
@@ -85,15 +88,17 @@ def decide(trigger: Trigger, look: Look) -> Decision:
     return "batch" if look.unrecorded or tick_of(trigger, look.now) > look.ticked else "wait"
 
 
-def pause_after(seconds: float) -> float:
-    """Return how long to wait after asking took so many seconds and found nothing: as long, within limits. Pure.
+def pause_after(seconds: float, silent: float) -> float:
+    """Return how long to wait after asking took so many seconds and found nothing, `silent` seconds after the last batch. Pure.
 
-    A folder with a million files takes a while to list, and an idle run should not do that all the time.
+    Where data come in short intervals, a short pause makes them wait less. A folder with a million files takes a while to list,
+    and an idle run should not do that all the time: the pause grows with the silence, up to what asking took.
 
-    >>> pause_after(0.0), pause_after(0.2), pause_after(30.0)
-    (0.01, 0.2, 1.0)
+    >>> pause_after(0.0, 0.02), pause_after(0.0, 5.0), pause_after(0.2, 0.02), pause_after(0.2, 60.0), pause_after(30.0, 60.0)
+    (0.001, 0.01, 0.001, 0.2, 1.0)
     """
-    return min(max(seconds, _PAUSE_S), _LONGEST_PAUSE_S)
+    longest = min(max(seconds, _PAUSE_S), _LONGEST_PAUSE_S)
+    return min(max(silent * _PART_OF_SILENCE, _SHORT_PAUSE_S), longest)
 
 
 class BatchLoop:
@@ -120,6 +125,8 @@ class BatchLoop:
         self._error: BaseException | None = None
         self._stopped = threading.Event()
         self._working = self._waiting = False
+        self._done: dict[str, list[Done]] = {}
+        """The last batches of each source, if they are to take so long and no longer."""
         self._thread = thread(target=self._run, name="batches", daemon=True)
         self._thread.start()
 
@@ -154,12 +161,16 @@ class BatchLoop:
                 reader.close()
 
     def _loop(self) -> None:
+        if self._trigger.longest is not None:
+            for reader in self._readers.values():
+                reader.limit = FIRST
         if self._trigger.ends:
             for reader in self._readers.values():
                 reader.freeze()
         starts, unrecorded = self._starts()
         began: float | None = None
         ticked = -1
+        worked = time.perf_counter()
         while not self._stopped.is_set():
             pause = is_time(self._trigger, self._clock(), began)
             if pause > 0:
@@ -167,16 +178,18 @@ class BatchLoop:
                 continue
             began, asked = self._clock(), time.perf_counter()
             ends = {name: reader.end(starts[name]) for name, reader in self._readers.items()}
-            look = Look(began, None, ends != starts, unrecorded, ticked)
+            look = Look(began, ends != starts, unrecorded, ticked)
             match decide(self._trigger, look):
                 case "end":
                     return
                 case "wait":
                     self._waiting = True
-                    self._stopped.wait(pause_after(time.perf_counter() - asked))
+                    now = time.perf_counter()
+                    self._stopped.wait(pause_after(now - asked, now - worked))
                 case "batch":
                     self._waiting = False
-                    self._work(starts, ends, time.perf_counter() - asked)
+                    self._work(starts, ends, asked)
+                    worked = time.perf_counter()
                     ticked = tick_of(self._trigger, began)
                     starts, unrecorded = ends, False
 
@@ -191,9 +204,21 @@ class BatchLoop:
 
     def _work(self, starts: Positions, ends: Positions, asked: float) -> None:
         self._working = True
+        amounts = {} if self._trigger.longest is None else self._amounts(starts, ends)
         try:
-            self._run_batch(starts, ends, asked)
+            self._run_batch(starts, ends, time.perf_counter() - asked)
         finally:
             self._working = False
+        self._limit(amounts, time.perf_counter() - asked)
         for name, reader in self._readers.items():
             reader.committed(ends[name])
+
+    def _amounts(self, starts: Positions, ends: Positions) -> dict[str, int]:
+        return {name: reader.amount(starts[name], ends[name]) for name, reader in self._readers.items()}
+
+    def _limit(self, amounts: Mapping[str, int], seconds: float) -> None:
+        """Limit the next batch of each source by how much of it this batch had, and how long that took."""
+        for name, amount in amounts.items():
+            if amount:
+                self._done[name] = [*self._done.get(name, ())[-RECENT:], Done(amount, seconds)]
+                self._readers[name].limit = next_amount(self._done[name], self._trigger.longest or 0.0)

@@ -9,7 +9,7 @@ from tidewheel._time.frontier import Asked
 
 
 class WholeRecordsNeeded(Exception):
-    """Raised where something must be told of a record of which a task has read a part: the batch is then read whole."""
+    """Raised if an error must show a record of which a task has read only some columns: the batch then runs with all columns."""
 
 
 class BatchSpec(msgspec.Struct, frozen=True):
@@ -30,6 +30,8 @@ class BatchSpec(msgspec.Struct, frozen=True):
     n_shards: int
     parallelism: int
     now: int
+    after: int | None = None
+    """The number of the newest committed batch: the same when this batch runs again, also after a restart."""
     asked: Asked | None = Asked()
     """How long the sources were asked for the batch's data. None: they were not asked, it has no input."""
     last_epoch: int | None = None
@@ -40,17 +42,19 @@ class BatchSpec(msgspec.Struct, frozen=True):
     shards: frozenset[int] | None = None
     """The shards that the run has; None: all."""
     awake: dict[str, frozenset[int]] = {}
-    """By table of timers, the shards in which something may be due. A table that is not here: any shard."""
+    """By table of timers, the shards in which a timer may be due. For a table that is not listed: all shards."""
     shared_key: str | None = None
     """The key's column, where each task of level 1 reads the whole batch itself and keeps the records of its own keys."""
     partial: bool = False
-    """Whether tasks read only what the program's functions are proved to read of a record, so that none may be shown."""
+    """Whether tasks read only the columns that the program's functions use, so that an error cannot show a whole record."""
     cells: dict[str, PinnedCell] = {}
     """What the batch sees of each cell."""
     key_kinds: dict[str, str] = {}
     """The types of the keys that earlier batches had, as a report has them: a record with another one is rejected."""
+    silent: bool = False
+    """Whether tasks count output instead of staging it, because the batch publishes nothing."""
     figures: bool = False
-    """Whether anybody wants to know how long operators take and how large their state is."""
+    """Whether tasks measure the time and the state size of steps."""
 
     def cell_values(self) -> dict[str, bytes]:
         """Return the encoded value of each cell that has been written."""

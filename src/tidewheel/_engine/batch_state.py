@@ -34,7 +34,7 @@ _COUNTED = 64
 
 
 class BatchState:
-    """One task's state of one batch. Nothing is opened before an operator asks for it."""
+    """One task's state of one batch. Nothing is opened before a step asks for it."""
 
     def __init__(self, spec: BatchSpec, store: Store, partition: int, names: Iterable[str]) -> None:
         """Take the batch's spec, its store, the number of this task in its level, and names for its files."""
@@ -43,7 +43,7 @@ class BatchState:
         self._begun: dict[int, dict[str, int]] = {}
         """By shard that held nothing before and table, about how many bytes a local copy of it takes."""
         self.grown: dict[str, dict[int, int]] = {}
-        """By operator and shard, how many more keys have state than before the batch."""
+        """By step and shard, how many more keys have state than before the batch."""
 
     @property
     def opened(self) -> TaskState:
@@ -79,18 +79,20 @@ class BatchState:
             if self._spec.figures:
                 self._count(shard, table, items)
         if not changed:
+            self._opened.written({})
             return {}, {}
         faults.point(DELTA)
         written = files.finish()
         faults.point(DELTA_WRITTEN)
+        self._opened.written(written)
         return written, changed
 
     def next_timers(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """Return when the next timers are due in the shards whose timers the task looked at or changed."""
+        """Return when the next timers are due in the shards whose timers the task read or changed."""
         return {} if self._opened is None else self._opened.next_timers()
 
     def sizes(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """Return keys, and bytes in the local copies, of each operator by shard, as of the base: `grown` is not among them.
+        """Return keys, and bytes in the local copies, of each step by shard, as of the base: `grown` is not among them.
 
         It counts shards that are open anyway, and of many shards only some in each batch, so that it takes no time to speak of.
         Timers and segments take bytes, and are no keys. Of a shard that held nothing the bytes are estimated: the local copy
@@ -131,7 +133,7 @@ class BatchState:
         return 0 if self._opened is None else self._opened.caught_up
 
     def close(self) -> None:
-        """Let go of the local copies."""
+        """Release the local copies."""
         if self._opened is not None:
             self._opened.close()
 
@@ -140,7 +142,7 @@ class BatchState:
 
 
 def _has_keys(table: str) -> bool:
-    """Tell whether each entry of a table is one more key with state: in tables with a second name, keys come again."""
+    """Return whether each entry of a table is one more key with state: in tables with a second name, keys come again."""
     return "/" not in table
 
 

@@ -1,4 +1,4 @@
-"""How long each operator's own code takes, where operators call one another."""
+"""How long each step's own code takes, where steps call one another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 class BusyTime:
-    """Seconds by operator. What an operator calls inside of its own turn counts for the one that is called.
+    """Seconds by step. What a step calls inside of its own turn counts for the one that is called.
 
     >>> busy = BusyTime()
     >>> busy.begin("map")
@@ -18,14 +18,14 @@ class BusyTime:
     """
 
     def __init__(self, wanted: bool = True) -> None:
-        """Count, or if nobody wants to know, do nothing."""
+        """Measure, or do nothing if the times are not wanted."""
         self._wanted = wanted
         self.seconds: dict[str, float] = {}
         self._turns: list[str] = []
         self._since = 0.0
 
     def begin(self, operator: str) -> None:
-        """Let an operator's turn begin, inside of the one that goes on."""
+        """Begin the turn of a step, inside the current turn."""
         self._count()
         self._turns.append(operator)
 

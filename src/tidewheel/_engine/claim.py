@@ -1,4 +1,4 @@
-"""The claim: a run's first record in a job's commit chain, which fences whoever ran the job before.
+"""The claim: a run's first record in a job's commit chain, which fences the run before it.
 
 A run commits the number after the newest it knows. So whoever was overtaken by a claim finds its number taken, and commits
 nothing more, whatever it believes about its lease.
@@ -22,16 +22,16 @@ CLAIMED = faults.declare("start.claimed", "the claim is in the chain, nothing el
 
 @dataclass(frozen=True)
 class ClaimTerms:
-    """On which terms a run claims a job."""
+    """What the user allows a run to do when it claims a job."""
 
     take_over: bool = False
-    """Fence whoever runs the job now, instead of being refused."""
+    """Fence the run that has the job now, instead of being refused."""
     allow_dropped_state: Collection[str] = ()
-    """The operators whose state is let go, which the program lacks."""
+    """The steps that the program lacks and whose state may be dropped."""
     drop_unpublished: Collection[str] = ()
-    """The sinks that are owed nothing more: what a crash left unpublished is let go, what a restore made void stays.
+    """The sinks whose unpublished output is dropped after a crash, and whose void output stays in place after a restore.
 
-    The output of the others is published, or taken back, next.
+    The start publishes the unpublished output of all other sinks, and retracts their void output.
     """
 
 

@@ -1,4 +1,4 @@
-"""From reports to a manifest: pure functions, so that what is committed can be argued about without Spark."""
+"""From reports to a manifest: pure functions that decide what is committed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ from tidewheel._checkpoint.manifest import (
     OperatorInfo,
     Position,
     SeenFile,
-    SparkLog,
     StagedOutput,
 )
 from tidewheel._checkpoint.named_results import result_fields
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.unpublished import carried, settled
 from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
-from tidewheel._engine.key_kinds import check_joins, kinds_of_state, merged_kinds, stored_kinds, without_state
+from tidewheel._engine.key_kinds import (
+    check_joins,
+    kinds_of_state,
+    lasting_kinds,
+    merged_kinds,
+    stored_kinds,
+    without_state,
+)
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._operators.base import Operator
@@ -29,11 +35,11 @@ from tidewheel._state.compaction import adopted, merge
 from tidewheel._state.references import PartRef, ShardParts
 from tidewheel._state.type_description import Field
 from tidewheel._time.frontier import advanced, merged
-from tidewheel.errors import OperatorError, Retry, StateError, TidewheelError, UserTraceback
+from tidewheel.errors import Retry, StateError, StepError, TidewheelError, UserTraceback
 
 _NOTHING = ShardParts()
 _FAILURES: dict[str, type[Exception]] = {
-    kind.__name__: kind for kind in (OperatorError, Retry, StateError, WholeRecordsNeeded)
+    kind.__name__: kind for kind in (StepError, Retry, StateError, WholeRecordsNeeded)
 }
 
 
@@ -44,14 +50,14 @@ class MixedAttempts(TidewheelError):
 def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism: int) -> None:
     """Refuse a batch in which a task failed or did not report, or messages were lost between levels.
 
-    It raises the task's own error, of the first task that has one; `WholeRecordsNeeded` if that had an error to tell and not the
-    whole record, and `MixedAttempts` if the batch should run again.
+    Raise the error of the first task that failed; `WholeRecordsNeeded` if that task needs the whole record to report an error;
+    `MixedAttempts` if the batch should run again.
     """
     for report in sorted(reports, key=lambda report: (report.level, report.partition)):
         failure = report.failure
         if failure is not None:
             cause = UserTraceback(failure.traceback) if failure.traceback else None
-            raise _FAILURES.get(failure.kind, OperatorError)(failure.text) from cause
+            raise _FAILURES.get(failure.kind, StepError)(failure.text) from cause
     for level in sorted({*levels, *(report.level for report in reports)}):
         partitions = sorted(report.partition for report in reports if report.level == level)
         # Level 0 has as many partitions as the source gave, which only Spark knows; the others have one per task.
@@ -86,14 +92,14 @@ def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism:
 
 
 def next_shards(base: Mapping[int, ShardParts], reports: Iterable[Report], n_shards: int) -> ShardMap:
-    """Return what makes each shard whole after the batch. It costs what the batch changed."""
+    """Return the parts of each shard after the batch. The cost depends only on what the batch changed."""
     deltas: dict[int, list[PartRef]] = {}
     changes: dict[int, ShardParts | None] = {}
     for report in reports:
         for shard, parts in report.deltas.items():
             deltas.setdefault(shard, []).extend(parts)
         for shard, result in report.merged.items():
-            # A merge whose runs are there no more has come too late, and counts for nothing.
+            # The result of a merge is ignored if its runs no longer exist.
             merged_parts = adopted(base.get(shard, ShardParts()), result)
             if merged_parts is not None:
                 changes[shard] = merged_parts
@@ -104,7 +110,7 @@ def next_shards(base: Mapping[int, ShardParts], reports: Iterable[Report], n_sha
 
 
 def staged_outputs(reports: Iterable[Report]) -> tuple[StagedOutput, ...]:
-    """Return what the batch staged for each sink, in an order that does not depend on which task ended first."""
+    """Return what the batch staged for each sink, ordered by task."""
     ordered = sorted(reports, key=lambda report: (report.level, report.partition))
     names = sorted({name for report in ordered for name in report.outputs})
     outputs = []
@@ -125,19 +131,19 @@ def added(totals: Mapping[str, int], more: Iterable[Mapping[str, int]]) -> dict[
 
 
 def operator_infos(plan: Plan) -> dict[str, OperatorInfo]:
-    """Return what the manifest says of each operator with state."""
+    """Return the entry of each stateful step for the manifest."""
     return {node.name: info_of(node.operator) for node in plan.nodes if node.operator.stateful}
 
 
 def info_of(operator: Operator) -> OperatorInfo:
-    """Return what the manifest says of an operator with state."""
+    """Return the entry of a stateful step for the manifest."""
     kept = operator.kept
     described = ((name, spec.description) for name, spec in kept.items())
     return OperatorInfo(
         operator.kind,
         operator.codec_name,
         max((spec.version for spec in kept.values()), default=1),
-        fingerprint=operator.state_layout,
+        layout=operator.state_layout,
         values=result_fields(operator.results_kept)
         or tuple(Field(name, type) for name, type in described if type is not None),
     )
@@ -157,12 +163,10 @@ class SourceProgress(msgspec.Struct, frozen=True):
     source_kinds: dict[str, str] = {}
     seen: tuple[SeenFile, ...] = ()
     driver: ShardParts = ShardParts()
-    spark: SparkLog | None = None
-    """Spark's log of a version before, where the run has not read the sources."""
 
 
 def is_computed(kind: Kind) -> bool:
-    """Tell whether a commit of this kind has its own output and time. All others carry on those of an earlier commit."""
+    """Return whether a commit of this kind has output and epochs of its own; other kinds keep those of an earlier commit."""
     return kind in ("batch", "epoch", "flush")
 
 
@@ -199,13 +203,13 @@ def next_manifest(
 ) -> Manifest:
     """Return the manifest that commits what the reports say.
 
-    `progress` comes with each batch. `operators` replaces what is known of the operators with state; by default the plan's
-    are added to those of `base`. `former` has the names in `base` of those that have another one now. A
-    computed commit has published all output before it; any other carries that on.
+    Each batch gives its `progress`. `steps` replaces the entries of stateful steps; by default those of the plan are
+    added to those of `base`. `former` maps renamed steps to their names in `base`. When a batch commits, all earlier output
+    is published; other kinds of commits keep the record of unpublished output.
     """
     sources = {node.name for node in plan.sources()}
     events = sum(number for report in reports for name, number in report.counts.items() if name in sources)
-    # An operator's name may have become that of a `key_by`: its own entries are made anew with each commit.
+    # A step's name may now be the name of a `key_by`: the entries of steps are rebuilt with each commit.
     given = without_state(base.key_kinds, base.operators)
     key_kinds = merged_kinds(given, *(report.key_kinds for report in reports), plan=plan)
     check_joins(plan, key_kinds)
@@ -220,7 +224,7 @@ def next_manifest(
         cells=spec.cells,
         operators={**base.operators, **operator_infos(plan)} if operators is None else dict(operators),
         former_operators={},
-        key_kinds={**key_kinds, **state_kinds},
+        key_kinds={**lasting_kinds(key_kinds), **state_kinds},
         shards=next_shards(base.shards, reports, base.n_shards),
         counts=added(base.counts, (report.counts for report in reports)),
         parent=base.sequence,
@@ -237,5 +241,5 @@ def next_manifest(
         source_kinds=progress.source_kinds,
         seen=progress.seen,
         driver=progress.driver,
-        spark=progress.spark,
+        spark=None,
     )

@@ -1,10 +1,8 @@
-"""Does a program fit the state that a job has? Pure checks, made before anything runs."""
+"""Check that a program can continue the state of a job. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._engine.stored_names import STATE, check_dropped, renamed
@@ -12,10 +10,6 @@ from tidewheel._engine.window_change import WAYS, WindowPlace, way_to_another_wi
 from tidewheel._state.type_change import Change, Misfit, change
 from tidewheel._state.type_description import RESULT
 from tidewheel.errors import StateError
-
-_AGGREGATED = re.compile(r"(?:panes of |rows of )(windows [^:]*|sessions).*", re.DOTALL)
-_FOLDED = re.compile(r"^(windows|sessions)\b")
-_TUMBLING = re.compile(r"(of (\d+ ns)) every \2(?!\d)")
 
 
 def check_program(
@@ -31,7 +25,7 @@ def check_program(
 ) -> None:
     """Raise a `StateError` where the state was made by a program that this one cannot continue.
 
-    `aliases` are the names that operators had before, `upgrades` the operators that can make their state from an older version,
+    `aliases` are the names that steps had before, `upgrades` the steps that can make their state from an older version,
     `conversions` those that can make it from another layout. `sizes` tells, for people, how much those hold that the program
     lacks, and `places` what stands before windows.
     """
@@ -39,7 +33,7 @@ def check_program(
     if state.n_shards != n_shards:
         raise StateError(
             f"job {job!r} has n_shards={n_shards}, and its state was made with {state.n_shards}: the number is fixed for the "
-            f"life of a job's state; set n_shards={state.n_shards}, or make the state anew with tidewheel state reshard"
+            f"life of a job's state; set n_shards={state.n_shards}, or rewrite the state with tidewheel state reshard"
         )
     former = renamed(state.operators, operators, aliases or {})
     stored = {**state.operators, **{name: state.operators[old] for name, old in former.items()}}
@@ -48,41 +42,41 @@ def check_program(
     check_dropped(STATE, found, kinds, present, aliases or {}, allow_dropped_state, sizes)
     for name in sorted(set(stored) & set(operators)):
         was, now = stored[name], operators[name]
-        layouts_differ = was.fingerprint != now.fingerprint and name not in conversions
+        layouts_differ = was.layout != now.layout and name not in conversions
         if was.kind != now.kind and ("aggregate" in (was.kind, now.kind) or layouts_differ):
             raise StateError(
-                f"operator {name!r} was made by {was.kind} and is now made by {now.kind}: their states differ; give it a new name"
+                f"step {name!r} was made by {was.kind} and is now made by {now.kind}: their states differ; give it a new name"
             )
         if was.version > now.version:
             raise StateError(
-                f"operator {name!r}: its state has version {was.version}, and the program knows version {now.version}: a newer "
+                f"step {name!r}: its state has version {was.version}, and the program knows version {now.version}: a newer "
                 "program wrote it; run that one, or restore the job to a checkpoint from before it"
             )
         if was.version < now.version and name not in upgrades:
             raise StateError(
-                f"operator {name!r}: its state has version {was.version}, the program has version {now.version} and no way from "
+                f"step {name!r}: its state has version {was.version}, the program has version {now.version} and no way from "
                 "one to the other; give upgrade=, a function of a stored state and its version that returns today's state"
             )
         value_changes(name, was, now)
         if was.codec != now.codec:
             raise StateError(
-                f"operator {name!r}: its state is stored as {was.codec}, and the program would read it as {now.codec}; "
+                f"step {name!r}: its state is stored as {was.codec}, and the program would read it as {now.codec}; "
                 "keep the codec"
             )
         if layouts_differ:
-            way = "; give the changed operator a new name"
+            way = "; give the changed step a new name"
             if now.kind in WAYS:
                 place = (places or {}).get(name, WindowPlace())
-                layouts = (was.fingerprint, now.fingerprint)
+                layouts = (was.layout, now.layout)
                 way = "." + way_to_another_window(job, name, now.kind, layouts, _furthest(state), place)
             raise StateError(
-                f"operator {name!r} kept {_spelled(was.fingerprint) or 'other state'} for each key, and now keeps "
-                f"{_spelled(now.fingerprint)}: one cannot be read as the other{way}"
+                f"step {name!r} kept {was.layout.describe() or 'other state'} for each key, and now keeps "
+                f"{now.layout.describe()}: one cannot be read as the other{way}"
             )
 
 
 def value_changes(operator: str, was: OperatorInfo, now: OperatorInfo) -> dict[str, Change]:
-    """Return what becomes of the stored values of each name; none where the version has changed.
+    """Return the change of the stored values of each name; nothing if the version has changed.
 
     Raise a `StateError` where stored values would be lost or read wrongly. Results of aggregates are compared by the layout.
     """
@@ -94,12 +88,12 @@ def value_changes(operator: str, was: OperatorInfo, now: OperatorInfo) -> dict[s
         try:
             changes[name] = change(stored.get(name), today, f"its {name} value" if name else "its state")
         except Misfit as misfit:
-            raise StateError(f"operator {operator!r}: {misfit}; {misfit.advice}{WAYS_ON}") from None
+            raise StateError(f"step {operator!r}: {misfit}; {misfit.advice}{WAYS_ON}") from None
     return changes
 
 
 WAYS_ON = (
-    "; raise version= and give upgrade=, which makes today's state of the stored one; or give the operator a new name, under "
+    "; raise version= and give upgrade=, which makes today's state of the stored one; or give the step a new name, under "
     "which it begins without state (see docs/howto-change.md)"
 )
 """What to do about stored state that does not fit, apart from what the error says first."""
@@ -109,18 +103,3 @@ def _furthest(state: Manifest) -> int | None:
     """Return the clock of the input whose time has come furthest: the others hold back the job's own."""
     times = (state.epoch, *(frontier.time for frontier in state.frontiers.values()))
     return max((time for time in times if time is not None), default=None)
-
-
-def _spelled(layout: str) -> str:
-    """Return a layout for people, with its lengths of time as hours, minutes and seconds.
-
-    >>> _spelled("windows of 5400000000000 ns every 5400000000000 ns from 0")
-    'folded windows of 1:30:00'
-    >>> _spelled("panes of windows of 60000000000 ns every 10 ns from 5: rows:")
-    'aggregates of windows of 0:01:00 every 10 ns from 5 ns'
-    """
-    layout = _AGGREGATED.sub(r"aggregates of \1", layout)
-    layout = _FOLDED.sub(r"folded \1", layout)
-    layout = _TUMBLING.sub(r"\1", layout)
-    layout = re.sub(r" from 0\b", "", re.sub(r" from (-?[1-9]\d*)", r" from \1 ns", layout))
-    return re.sub(r"(\d+)000 ns", lambda length: str(timedelta(microseconds=int(length[1]))), layout)

@@ -1,4 +1,4 @@
-"""What the sources of a program continue of a commit: positions, and the files that they have seen, under today's names."""
+"""The positions and seen files of a commit, under the names of the program's sources, from which a run continues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidewheel._connectors.source import Source
 from tidewheel._connectors.spark.frame_position import frame_position
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.seen_files import SeenFiles
-from tidewheel._engine.stored_names import OFFSETS, check_dropped, dropped, letting_go, renamed
+from tidewheel._engine.stored_names import OFFSETS, check_dropped, drop_option, dropped, renamed
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel.errors import StateError
 
@@ -24,7 +24,7 @@ def check_sources(
     aliases: Mapping[str, Sequence[str]],
     allow_dropped_source: Collection[str] = (),
 ) -> list[str]:
-    """Refuse a program that lacks a source of the commit, or has one of another kind. Return the names that are dropped. Pure."""
+    """Refuse a program that lacks a source of the commit, or has one of another kind. Return the dropped names. Pure."""
     was = recorded_kinds(state)
     now = {name: kind_of(source) for name, source in sources.items()}
     former = renamed(was, now, aliases)
@@ -48,7 +48,7 @@ def _check_kinds(was: Mapping[str, str], now: Mapping[str, str], former: Mapping
             raise StateError(
                 f"source {name!r} read {before} and now reads {kind}: the positions of one mean nothing to the other. Give the "
                 "new source a name of its own, and go on without the positions of the old one with "
-                f"{letting_go(OFFSETS, [former.get(name, name)])}"
+                f"{drop_option(OFFSETS, [former.get(name, name)])}"
             )
 
 
@@ -68,7 +68,7 @@ def continued(
     aliases: Mapping[str, Sequence[str]],
     seen: SeenFiles,
 ) -> Manifest:
-    """Return the newest commit with the positions of today's sources under today's names, for the run that goes on from it.
+    """Return the newest commit with the positions of the program's sources under their present names.
 
     Commits that hold Spark's log are converted.
     """
@@ -98,7 +98,7 @@ def _adopted(name: str, stored: str, source: Source, old: OldPosition, seen: Seq
     except StateError as error:
         raise StateError(
             f"source {name!r}: {error}. Give the new source a name of its own, and go on without the positions of the old one "
-            f"with {letting_go(OFFSETS, [stored])}"
+            f"with {drop_option(OFFSETS, [stored])}"
         ) from None
 
 

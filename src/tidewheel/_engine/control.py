@@ -15,15 +15,15 @@ from tidewheel._cells.declared import type_name
 from tidewheel._cells.errors import CellError, Encoding, WrongType
 from tidewheel._cells.job_place import CONFIGURATION, ORDERS
 from tidewheel._cells.live import JobCell
+from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._checkpoint.manifest import PinnedCell
 from tidewheel._checkpoint.names import CELLS, DEFAULT_STATE, folder
-from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._core.urls import Url
 from tidewheel._storage import open_store
 
 
 class Control(msgspec.Struct, frozen=True):
-    """What a running job is told from outside; it is read before each batch."""
+    """Orders for a running job; the run reads them before each batch."""
 
     parallelism: int | None = None
 
@@ -36,7 +36,7 @@ class StopOrder(msgspec.Struct, frozen=True):
 
 
 def cells_url(state: str, job: str) -> str:
-    """Return where a job's cells are unless the job says otherwise: beside its state."""
+    """Return the default place of a job's cells: in the folder of its state."""
     return open_store(state).at(f"{folder(job)}/{CELLS}").url
 
 
@@ -60,7 +60,7 @@ def order_stop(connection: Connection, run: str) -> None:
 
 
 def forget_orders(connection: Connection) -> None:
-    """Take back what the job was told: its parallelism, and to end."""
+    """Delete the orders for the job: its parallelism, and the order to stop."""
     for cell in (_control(connection), _stop(connection)):
         if cell.read() is not None:
             cell.clear()
@@ -87,7 +87,7 @@ class JobCells:
         self._declared = []
         try:
             for cell in declared:
-                with self._telling(cell):
+                with self._explained(cell):
                     reader = self.connection.reader(cell.name, cell.declared, namespace=CONFIGURATION)
                 self._declared.append((cell, reader))
         except BaseException:
@@ -99,8 +99,8 @@ class JobCells:
         control = self._control.read()
         return None if control is None else control.parallelism
 
-    def told_to_stop(self, run: str) -> bool:
-        """Whether this run was told to end. An order that cannot be read is none: it must not make a batch fail."""
+    def stop_ordered(self, run: str) -> bool:
+        """Return whether this run was ordered to stop. An order that cannot be read is ignored: it must not fail a batch."""
         try:
             order = self._stop.read()
         except CellError:
@@ -111,7 +111,7 @@ class JobCells:
         """Return what the next batch sees of each declared cell."""
         pinned = {}
         for cell, reader in self._declared:
-            with self._telling(cell):
+            with self._explained(cell):
                 snapshot = reader.snapshot()
             value = None if snapshot.value is None else cell.encode(snapshot.value)
             pinned[cell.name] = PinnedCell(int(snapshot.version), value)
@@ -123,8 +123,8 @@ class JobCells:
             reader.refresh()
 
     @contextlib.contextmanager
-    def _telling(self, cell: JobCell[Any]) -> Iterator[None]:
-        """Say of a value that the program cannot take whose it is, and how to be rid of it."""
+    def _explained(self, cell: JobCell[Any]) -> Iterator[None]:
+        """Name the job and the command that clears an invalid cell value."""
         try:
             yield
         except (Encoding, WrongType) as error:
@@ -147,5 +147,5 @@ class JobCells:
             ) from error
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.connection.close()

@@ -1,4 +1,4 @@
-"""What a job's program declares, beside its checkpoints: so that commands that have no program know its cells."""
+"""What a job's program declares, stored with its checkpoints: commands that run without the program know its cells from it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 
 from tidewheel._cells.declared import type_name
 from tidewheel._cells.type_description import ANY, describe
+from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._checkpoint.names import PROGRAM, folder
-from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._core.text import printable
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._core.urls import Url
@@ -32,7 +32,7 @@ class DeclaredCell(msgspec.Struct, frozen=True):
     type: str
     default: msgspec.Raw
     description: Any = None
-    """What its values are, see `_cells.type_description`; None: the job ran last before this was written down."""
+    """The type of its values (`_cells.type_description`); None: an older version wrote this."""
 
     @property
     def checked_as(self) -> Any:
@@ -47,12 +47,12 @@ class Declaration(msgspec.Struct, frozen=True):
 
     cells: tuple[DeclaredCell, ...] = ()
     cells_at: str | None = None
-    """The URL that the program gives for its cells, without a login; None: they are beside the state."""
+    """The URL that the program gives for its cells, without a login; None: the cells are stored with the state."""
     login: bool = False
     """Whether `cells_at` needs a login, which is not stored."""
 
     def cell(self, job: str, name: str) -> DeclaredCell:
-        """Return a declared cell; a `ConfigError` with those that the job declares if it is none of them."""
+        """Return a declared cell; raise a `ConfigError` that lists the declared cells if there is no such cell."""
         for cell in self.cells:
             if cell.name == name:
                 return cell
@@ -62,10 +62,10 @@ class Declaration(msgspec.Struct, frozen=True):
 
 
 def place_of_job(store: Store, job: str, cells: str | None = None) -> JobPlace:
-    """Return where a stored job and its cells are: beside the state, or at `cells`.
+    """Return where a stored job and its cells are: with the state, or at `cells`.
 
     Raise `ConfigError` if the job's program keeps the cells elsewhere and `cells` is not given. The stored URL is not used:
-    whoever may write the store could send the user's credentials to a server of theirs, or write to any folder.
+    somebody with write access to the store could use it to get the user's credentials, or to write to any folder.
     """
     declared = declaration(store, job)
     stored = None if declared is None or declared.cells_at is None else Url(declared.cells_at)
@@ -75,7 +75,7 @@ def place_of_job(store: Store, job: str, cells: str | None = None) -> JobPlace:
         shown = printable(str(stored))
         login = ", with its user and password" if declared.login else ""
         raise ConfigError(
-            f"the cells of job {job!r} are not beside its state: {PROGRAM} at {store.url} says that they are at {shown}. "
+            f"the cells of job {job!r} are not stored with its state: {PROGRAM} at {store.url} says that they are at {shown}. "
             "Tidewheel connects only to addresses that you give. If this one is right, add --cells "
             f"{shown}{login} (in Python: cells=…)"
         )
@@ -96,7 +96,7 @@ def _declared_cell(cell: JobCell[Any]) -> DeclaredCell:
 
 
 def declare(store: Store, job: ProgramJob) -> None:
-    """Write down what a program declares, unless it stands there already."""
+    """Store what a program declares, unless the same is stored already."""
     path, data = _path(job.name), msgspec.json.encode(declared_by(job))
     try:
         if store.read(path) == data:
@@ -107,7 +107,7 @@ def declare(store: Store, job: ProgramJob) -> None:
 
 
 def declaration(store: Store, job: str) -> Declaration | None:
-    """Return what the program of a job's newest run declares; None if the job ran last before this was written down."""
+    """Return what the program of a job's newest run declares; None if an older version ran the job last."""
     path = _path(job)
     try:
         return msgspec.json.decode(store.read(path), type=Declaration)
@@ -115,7 +115,7 @@ def declaration(store: Store, job: str) -> Declaration | None:
         return None
     except UNDECODABLE as error:
         raise CorruptError(
-            f"{path} at {store.url} does not decode ({error}); remove it, the job's next start writes it anew"
+            f"{path} at {store.url} does not decode ({error}); remove it, the job's next start writes it again"
         ) from None
 
 

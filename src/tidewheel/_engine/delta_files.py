@@ -1,4 +1,4 @@
-"""State that a commit changes without a batch: an import, an upgrade, keys that move. Written as delta files of bounded size."""
+"""State that a commit changes without a batch, by an import or an upgrade, written as delta files of bounded size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DeltaFiles(BoundedFiles):
     """Delta files for the commit after the newest one."""
 
     def __init__(self, store: Store, head: Manifest, run: str) -> None:
-        """Begin with nothing. `run` is the token of whoever makes the commit."""
+        """Begin with nothing. `run` is the token of the run that makes the commit."""
         sequence = head.sequence + 1
         names = (state_file(sequence, run, number, 0, "delta") for number in count())
         super().__init__(file_store(store, head.id.stream_id, names), sequence)

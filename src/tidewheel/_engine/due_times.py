@@ -16,7 +16,7 @@ from tidewheel._state.timers import NEVER
 from tidewheel._time.duration import MAX_TIME
 
 _UNKNOWN = -NEVER - 1
-"""Before any time: a shard that nobody has looked at counts as due."""
+"""Before any time: an unknown shard counts as due."""
 
 _Times = npt.NDArray[np.int64]
 
@@ -56,7 +56,7 @@ class DueTimes:
     ) -> dict[str, frozenset[int]]:
         """Return the shards of each known table in which something may be due in a batch over the commit `base`.
 
-        `epoch` is the highest that the operators will have got, `now` the batch's time. A shard that is behind has an epoch
+        `epoch` is the highest that the steps will have got, `now` the batch's time. A shard that is behind has an epoch
         of its own, so it is always among them.
         """
         if base != self._sequence:

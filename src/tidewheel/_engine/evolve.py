@@ -1,24 +1,25 @@
-"""State follows the program: operators with a new name or version get their state as they need it, and the state of
-operators that the program has given up goes.
+"""Adapt stored state to a changed program: rename, upgrade and convert the state of steps, and drop unused state.
 
-It is one commit of its own, before the first batch: afterwards all state is today's, and neither tasks nor tools know of
-earlier names and versions.
+This is one commit before the first batch. Afterwards all state has the present names and versions; tasks and tools know no other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
+from tidewheel._checkpoint.manifest import Kind, Manifest, OperatorInfo
 from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._core.keys import from_stored
 from tidewheel._core.user_code import described
+from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import info_of, operator_infos
 from tidewheel._engine.compatibility import check_program, value_changes
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.plan import Plan
+from tidewheel._engine.program_job import ProgramJob
+from tidewheel._engine.report import Report
 from tidewheel._engine.stored_names import dropped, renamed
 from tidewheel._engine.window_change import window_places
 from tidewheel._operators.base import Conversion
@@ -30,10 +31,8 @@ from tidewheel._state.state_file import Item
 from tidewheel._state.type_change import Change, with_defaults
 from tidewheel._state.type_conversion import NotAsRecorded, converted, lost_field
 from tidewheel._state.type_description import StateType
-from tidewheel.errors import CorruptError, OperatorError, StateError
-
-if TYPE_CHECKING:
-    from tidewheel._engine.run import ChainRun
+from tidewheel._storage import Store
+from tidewheel.errors import CorruptError, StateError, StepError
 
 _AS_IT_IS = Conversion(None, "")
 
@@ -48,7 +47,7 @@ def state_of(node: Node) -> StateSpec | None:
 
 
 def upgrades(plan: Plan) -> frozenset[str]:
-    """Return the operators that can make their state from an older version's."""
+    """Return the steps that can make their state from an older version's."""
     return frozenset(
         node.name for node in plan.nodes if any(spec.upgrade is not None for spec in node.operator.kept.values())
     )
@@ -63,7 +62,7 @@ def fitted(
     allow_dropped_state: Collection[str] = (),
     sizes: Mapping[str, str] | None = None,
 ) -> tuple[Plan, dict[str, Conversion]]:
-    """Return the plan that goes on with the state of a manifest, and the conversions of that which it needs.
+    """Return the plan that continues the state of a manifest, and the conversions that the state needs.
 
     Raise a `StateError` where the program cannot continue it. Runs of whole jobs and nodes of fleets both decide by this.
     """
@@ -84,12 +83,12 @@ def fitted(
 
 
 def continuing(plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]) -> Plan:
-    """Return the plan whose operators go on with stored state, where they can."""
+    """Return the plan with steps that continue stored state if they can."""
     former = renamed(stored, operator_infos(plan), aliases)
     nodes = []
     for node in plan.nodes:
         was = stored.get(former.get(node.name, node.name))
-        operator = None if was is None else node.operator.continuing(was.fingerprint)
+        operator = None if was is None else node.operator.continuing(was.layout)
         nodes.append(node if operator is None else replace(node, operator=operator))
     return replace(plan, nodes=tuple(nodes))
 
@@ -97,38 +96,63 @@ def continuing(plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[
 def conversions(
     plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]
 ) -> dict[str, Conversion]:
-    """Return the operators whose stored state has another layout that they can make theirs, with how they do."""
+    """Return the steps whose stored state has another layout that can be converted, with the conversions."""
     former = renamed(stored, operator_infos(plan), aliases)
     found = {}
     for node in plan.nodes:
         was = stored.get(former.get(node.name, node.name))
-        if was is not None and node.operator.stateful and was.fingerprint != node.operator.state_layout:
-            if node.operator.takes(was.fingerprint):
+        if was is not None and node.operator.stateful and was.layout != node.operator.state_layout:
+            if node.operator.takes(was.layout):
                 found[node.name] = _AS_IT_IS
                 continue
-            conversion = node.operator.conversion(was.fingerprint)
+            conversion = node.operator.conversion(was.layout)
             if conversion is not None:
                 found[node.name] = conversion
     return found
 
 
 def notices(plan: Plan, stored: Mapping[str, OperatorInfo], aliases: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return what becomes of the stored state of operators that have another name or type now, for whoever starts the job."""
+    """Return messages for the user about steps whose name or type has changed."""
     infos = operator_infos(plan)
     former = renamed(stored, infos, aliases)
-    found = [f"operator {name!r}: it continues with the state of {old!r}" for name, old in former.items()]
+    found = [f"step {name!r}: it continues with the state of {old!r}" for name, old in former.items()]
     for name, now in infos.items():
         was = stored.get(former.get(name, name))
         if was is not None:
             changes = value_changes(name, was, now).values()
-            found += [f"operator {name!r}: {note}" for change in changes for note in change.notes]
+            found += [f"step {name!r}: {note}" for change in changes for note in change.notes]
     return found
 
 
-def evolve(run: ChainRun) -> None:
+class Evolving(Protocol):
+    """A run whose state can be adapted: one that claims a job, a run in a fleet, or a follower of a job."""
+
+    job: ProgramJob
+    plan: Plan
+    store: Store
+    token: str
+    head: Manifest
+
+    def spec(self, parallelism: int, local: str) -> BatchSpec:
+        """Return the spec of the next commit."""
+
+    def commit(
+        self,
+        spec: BatchSpec,
+        reports: Sequence[Report],
+        kind: Kind,
+        spark: Any,
+        *,
+        operators: Mapping[str, OperatorInfo],
+        former: Mapping[str, str],
+    ) -> bool:
+        """Commit the adapted state."""
+
+
+def evolve(run: Evolving) -> None:
     """Commit the state under today's names and versions, if it is not so already.
 
-    The program was checked before: operators that it lacks may be dropped. Shards that were adopted from other holders may
+    The program was checked before: steps that it lacks may be dropped. Shards that were adopted from other holders may
     have been kept by other versions of the program than the rest.
     """
     head = run.head
@@ -151,7 +175,7 @@ def evolve(run: ChainRun) -> None:
 
 @dataclass(frozen=True)
 class _Change:
-    """The changes to stored state: operators by their present names, with their former names."""
+    """The changes to stored state: steps by their present names, with their former names."""
 
     renamed: dict[str, str]
     upgraded: dict[str, str]
@@ -162,7 +186,7 @@ class _Change:
 
 
 def _groups(head: Manifest) -> list[tuple[dict[str, OperatorInfo], list[int]]]:
-    """Group the shards by the operators of the program that kept them. The job's own group is first and may be empty."""
+    """Group the shards by the steps of the program that kept them. The job's own group is first and may be empty."""
     groups = [(head.operators, [shard for shard in sorted(head.shards) if shard not in head.former_operators])]
     for shard, stored in sorted(head.former_operators.items()):
         if shard in head.shards:
@@ -189,8 +213,8 @@ def _change(stored: Mapping[str, OperatorInfo], plan: Plan, aliases: Mapping[str
 
 
 def _converts(node: Node, was: OperatorInfo) -> bool:
-    """Tell whether stored state must be converted to be that of the node's operator."""
-    return was.fingerprint != node.operator.state_layout and not node.operator.takes(was.fingerprint)
+    """Return whether stored state must be converted to be that of the node's step."""
+    return was.layout != node.operator.state_layout and not node.operator.takes(was.layout)
 
 
 def _evolve_shard(
@@ -227,8 +251,8 @@ def _evolve_shard(
 
 
 def _emptied(node: Node, was: OperatorInfo) -> tuple[str, ...]:
-    """Return the tables beside an operator's own that begin empty."""
-    conversion = node.operator.conversion(was.fingerprint) if _converts(node, was) else None
+    """Return the tables beside a step's own that begin empty."""
+    conversion = node.operator.conversion(was.layout) if _converts(node, was) else None
     return () if conversion is None else conversion.emptied
 
 
@@ -246,14 +270,14 @@ def _upgraded(
 
 
 def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
-    """Return what makes today's state of a key's stored one; None where it stays as it is."""
+    """Return the function that converts the stored state of a key; None if it stays unchanged."""
     if _converts(node, was):
-        conversion = node.operator.conversion(was.fingerprint)
+        conversion = node.operator.conversion(was.layout)
         if conversion is None:
             # Of each shard alone the program was checked before.
             raise StateError(
-                f"operator {node.name!r}: some of its shards were kept as {was.fingerprint}, others as "
-                f"{node.operator.state_layout}, and one cannot be made of the other; give the operator a new name"
+                f"step {node.name!r}: some of its shards were kept as {was.layout}, others as "
+                f"{node.operator.state_layout}, and one cannot be made of the other; give the step a new name"
             )
         convert = conversion.convert
         if convert is not None:
@@ -268,7 +292,7 @@ def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
 
 
 def _value_steps(node: Node, was: OperatorInfo) -> dict[str, Upgrade]:
-    """Return what is done to each of the values that an operator keeps, by their names."""
+    """Return the conversion of each value that a step keeps, by name."""
     now = info_of(node.operator)
     if was.version != now.version:
         stored = {each.name: each.type for each in was.values}
@@ -301,9 +325,9 @@ def _by_type(operator: str, change: Change, codec: StateCodec) -> Upgrade:
                     f"the program does not declare {lost}, which is stored: its value would be lost; declare it, or raise "
                     "version= and give upgrade="
                 )
-        except (NotAsRecorded, StateError, OperatorError, CorruptError) as error:
+        except (NotAsRecorded, StateError, StepError, CorruptError) as error:
             raise StateError(
-                f"operator {operator!r}, key {from_stored(key)!r}: {error}; or give the operator a new name, under which it "
+                f"step {operator!r}, key {from_stored(key)!r}: {error}; or give the step a new name, under which it "
                 "begins without state (see docs/howto-change.md). Nothing is changed"
             ) from None
         return written
@@ -327,7 +351,7 @@ def _by_program(operator: str, spec: StateSpec, version: int, stored: StateType 
                 codec.decode(encoded)
         except Exception as error:
             raise StateError(
-                f"operator {operator!r}: its upgrade from version {version} to {spec.version} failed on the state of key "
+                f"step {operator!r}: its upgrade from version {version} to {spec.version} failed on the state of key "
                 f"{from_stored(key)!r}: {described(error)}{_hint(error)}; nothing is changed"
             ) from error
         return encoded
@@ -336,7 +360,7 @@ def _by_program(operator: str, spec: StateSpec, version: int, stored: StateType 
 
 
 def _hint(error: Exception) -> str:
-    """Say how to read a field: a stored record comes as a dict."""
+    """Return a hint for code that reads a field of a stored record, which is a dict."""
     if isinstance(error, AttributeError) and isinstance(error.obj, dict) and error.name in error.obj:
         return f". A stored record comes to upgrade= as a dict: write state[{error.name!r}]"
     return ""

@@ -1,4 +1,4 @@
-"""The figures of a commit, for history and metrics: made of what the tasks reported, so that they are right on a cluster."""
+"""The figures of a commit for history and metrics, made of the reports of its tasks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tidewheel._core.logs import logger
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import added
 from tidewheel._engine.hot_keys import hot_keys
+from tidewheel._engine.phases import Phases
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
-from tidewheel._engine.steps import Steps
-from tidewheel._observe.records import Behind, CommitRecord, OperatorRecord, Published, Stored
+from tidewheel._observe.records import Behind, Called, CommitRecord, Published, StepRecord, Stored
 from tidewheel._observe.run_history import Sizes
 from tidewheel._time.duration import MAX_TIME
 
@@ -26,23 +26,23 @@ _SHARDS_SECONDS = 60.0
 """How often the sizes of all shards go into a record."""
 
 
-class Told(Protocol):
-    """One who is told the figures of each commit. It must not wait for anything."""
+class CommitListener(Protocol):
+    """Receives the figures of each commit. It must not block."""
 
     def committed(self, record: CommitRecord) -> None:
         """Take the figures of a commit whose output is published."""
 
 
 class StateSizes:
-    """Keys of each operator by shard, as of the newest commit; and bytes, as they were counted last."""
+    """Keys of each step by shard, as of the newest commit; and bytes, as they were counted last."""
 
     def __init__(self) -> None:
         self.by_shard: dict[str, dict[int, Stored]] = {}
         self._totals: dict[str, Stored] = {}
         self._keys: dict[int, int] = {}
-        """Keys of all operators by shard."""
+        """Keys of all steps by shard."""
         self._grown: dict[tuple[str, int], int] = {}
-        """By operator and shard, how many keys came since this run began, where nobody has told how many there were."""
+        """By step and shard, how many keys were added since this run began, if the number before is unknown."""
 
     def put(self, operator: str, shard: int, size: Stored) -> None:
         """Take a count in place of the shard's last one."""
@@ -62,7 +62,7 @@ class StateSizes:
             self.put(operator, shard, Stored(size.keys + keys, size.bytes))
 
     def seed(self, known: Sizes, operators: Collection[str], shards: Collection[int]) -> None:
-        """Take what an earlier run counted, of these operators and shards, where this one has not counted yet."""
+        """Take what an earlier run counted, of these steps and shards, where this one has not counted yet."""
         for operator in known.keys() & set(operators):
             for shard, size in known[operator].items():
                 if shard in shards and shard not in self.by_shard.get(operator, ()):
@@ -76,25 +76,25 @@ class StateSizes:
 
     @property
     def totals(self) -> dict[str, Stored]:
-        """By operator."""
+        """By step."""
         return dict(self._totals)
 
 
 class Figures:
-    """Makes the record of each commit of a run, and tells it to those who want it.
+    """Makes the record of each commit of a run, and passes it to the listeners.
 
     Nothing that fails here reaches the run: it is logged, and the run goes on.
     """
 
-    def __init__(self, plan: Plan, told: Sequence[Told], node: str = "") -> None:
-        """Take the plan of the run, who is told, and the name of the node in a fleet."""
+    def __init__(self, plan: Plan, listeners: Sequence[CommitListener], node: str = "") -> None:
+        """Take the plan of the run, the listeners, and the name of the node in a fleet."""
         self.plan, self.node = plan, node
-        self._told = tuple(told)
+        self._listeners = tuple(listeners)
         self.sizes = StateSizes()
         self.behind: Callable[[], dict[str, dict[str, Behind]]] = dict
         """Returns what is not read yet, by source and partition."""
-        self.told: Callable[[], None] = lambda: None
-        """Called when a commit has been told."""
+        self.reported: Callable[[], None] = lambda: None
+        """Called when the figures of a commit have been reported."""
         self._next_shards = 0.0
         self._recalled: Sizes | None = None
 
@@ -102,14 +102,14 @@ class Figures:
         """Take what earlier runs counted, for shards that this one has not opened. From any thread."""
         self._recalled = sizes
 
-    def committed(self, manifest: Manifest, spec: BatchSpec, reports: Sequence[Report], steps: Steps) -> None:
+    def committed(self, manifest: Manifest, spec: BatchSpec, reports: Sequence[Report], phases: Phases) -> None:
         """Tell of a commit whose output is published."""
         try:
             for report in reports:
                 for operator, shards in report.stored.items():
                     for shard, (keys, used) in shards.items():
                         self.sizes.put(operator, shard, Stored(keys, used))
-            # Every count first: tasks of several levels count one shard, and each knows what its own operators changed.
+            # Every count first: tasks of several levels count one shard, and each knows what its own steps changed.
             for report in reports:
                 for operator, grown in report.grown.items():
                     for shard, keys in grown.items():
@@ -120,17 +120,19 @@ class Figures:
             whole = time.monotonic() >= self._next_shards
             if whole:
                 self._next_shards = time.monotonic() + _SHARDS_SECONDS
-            record = record_of(manifest, spec, self.plan, reports, steps, self.sizes, self.behind(), self.node, whole)
+            record = record_of(manifest, spec, self.plan, reports, phases, self.sizes, self.behind(), self.node, whole)
         except Exception:
-            _LOG.exception("the figures of commit %d cannot be told", manifest.sequence)
+            _LOG.exception("cannot report the figures of commit %d", manifest.sequence)
             return
-        _LOG.debug("commit %d: %d rows in %.3f s, steps %s", record.sequence, record.rows, record.seconds, record.steps)
-        for told in self._told:
+        _LOG.debug(
+            "commit %d: %d rows in %.3f s, phases %s", record.sequence, record.rows, record.seconds, record.phases
+        )
+        for listener in self._listeners:
             try:
-                told.committed(record)
+                listener.committed(record)
             except Exception:
-                _LOG.exception("%s did not take the figures of commit %d", type(told).__name__, manifest.sequence)
-        self.told()
+                _LOG.exception("%s did not take the figures of commit %d", type(listener).__name__, manifest.sequence)
+        self.reported()
 
 
 def record_of(
@@ -138,7 +140,7 @@ def record_of(
     spec: BatchSpec,
     plan: Plan,
     reports: Sequence[Report],
-    steps: Steps,
+    phases: Phases,
     sizes: StateSizes,
     behind: dict[str, dict[str, Behind]],
     node: str = "",
@@ -150,8 +152,8 @@ def record_of(
     rows_in = {name: number for name, number in counts.items() if name in names}
     staged = {output.sink: output.rows for output in manifest.outputs}
     rows_out = {**added({}, (report.emitted for report in reports)), **staged}
-    own = {label: labelled(counts, label) for label in ("late", "dropped", "dead")}
-    seconds = dict(steps.seconds)
+    own = {label: labelled(counts, label) for label in ("late", "dropped", "dead", "failed")}
+    seconds = dict(phases.seconds)
     reading = min(max((report.reading for report in reports), default=0.0), seconds.get("tasks", 0.0))
     if "tasks" in seconds:
         seconds |= {"read": reading, "tasks": seconds["tasks"] - reading}
@@ -165,9 +167,9 @@ def record_of(
         node=node,
         batch=manifest.batch if manifest.kind == "batch" else None,
         parallelism=spec.parallelism,
-        tasks=steps.tasks or spec.parallelism,
-        seconds=steps.total,
-        steps=seconds,
+        tasks=phases.tasks or spec.parallelism,
+        seconds=phases.total,
+        phases=seconds,
         rows=sum(rows_in.get(source.name, 0) for source in plan.sources()),
         rows_in=rows_in,
         rows_out=rows_out,
@@ -186,21 +188,23 @@ def record_of(
         snapshots=sum(found.whole for found in merges),
         merged_bytes=sum(part.bytes for found in merges if not found.whole for part in found.parts),
         caught_up_bytes=sum(report.caught_up for report in reports),
-        published={sink: Published(rows, steps.sinks.get(sink, 0.0)) for sink, rows in staged.items()},
+        published={sink: Published(rows, phases.sinks.get(sink, 0.0)) for sink, rows in staged.items()},
         cells={name: cell.version for name, cell in manifest.cells.items()},
         events=manifest.event_count,
         held=None if spec.shards is None else len(spec.shards),
         skew=round(sizes.skew, 3),
         letters=tuple(letter for report in reports for letter in report.letters)[:_LETTERS],
         hot=hot_keys((report.hot for report in reports), rows_out),
+        called=_called(counts),
+        failed=own["failed"],
     )
 
 
-def operator_records(plan: Plan) -> tuple[OperatorRecord, ...]:
+def operator_records(plan: Plan) -> tuple[StepRecord, ...]:
     """Return the graph of a plan as history has it."""
     level = {number: depth for depth, numbers in enumerate(plan.levels) for number in numbers}
     return tuple(
-        OperatorRecord(
+        StepRecord(
             node.name,
             node.operator.step,
             level[node.id],
@@ -212,13 +216,20 @@ def operator_records(plan: Plan) -> tuple[OperatorRecord, ...]:
 
 
 def labelled(counts: Mapping[str, int], label: str) -> dict[str, int]:
-    """Return the counters that operators keep under a label, such as `by-user/late`, by operator."""
+    """Return the counters that steps keep under a label, such as `by-user/late`, by step."""
     found = ((name.rpartition("/"), number) for name, number in counts.items())
     return {operator: number for (operator, _, own), number in found if operator and own == label}
 
 
+def _called(counts: Mapping[str, int]) -> dict[str, Called]:
+    """Return the calls of each `map_async` step, from the counters that it keeps."""
+    labels = ("calls", "failures", "cached", "call_ms")
+    by_label = [labelled(counts, label) for label in labels]
+    return {step: Called(*(numbers.get(step, 0) for numbers in by_label)) for step in by_label[-1]}
+
+
 def _by_operator(tables: Mapping[str, int]) -> dict[str, int]:
-    """Return the changed keys of each operator; timers, and further tables of an operator, are no keys of their own."""
+    """Return the changed keys of each step; timers, and further tables of a step, are no keys of their own."""
     return {table: number for table, number in tables.items() if "/" not in table}
 
 

@@ -1,4 +1,4 @@
-"""Which keys have a large part of the messages: counted in a sample, since counting all of them would cost more than it tells."""
+"""Find keys with a large share of the messages by counting a sample."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tidewheel._observe.records import ENOUGH_FOR_SHARES
 from tidewheel._values import Batch
 
 _NOTED_SHARE = 0.05
-"""A key with more than this share of a batch is noted: over several batches it may have a share that is worth telling."""
+"""A key with more than this share of a batch is noted: over several batches its share may be worth a report."""
 _NOTED = 10
 """How many keys of a `key_by` are noted at most, and how many a task reports."""
 _FIRST, _LATER = 256, 32
-"""How many messages are looked at when messages come at once: of the first few times, and of all others."""
+"""The size of the sample of a batch of messages: for the first few batches of a task, and for all others."""
 _FIRST_TIMES = 4
 _HELD = 10_000
 _LONGEST = 60
@@ -30,7 +30,7 @@ class KeySample:
     """Counts keys in a sample of one task's messages, by `key_by`."""
 
     def __init__(self, wanted: bool) -> None:
-        """Take whether anybody wants to know."""
+        """Count, or do nothing if the counts are not wanted."""
         self._wanted = wanted
         self._counters: dict[str, Counter[Any]] = {}
         self._times: Counter[str] = Counter()

@@ -1,7 +1,7 @@
-"""Whether a batch says anything that is worth a commit. Pure.
+"""Decide whether a batch needs a commit. Pure.
 
-A job that waits for time runs a batch every tick. Most of them change nothing. A commit each would push the checkpoints that
-matter out of the history, and cost a request to the store every second.
+A job that waits for time runs a batch every tick, and most of these batches change nothing. Committing each of them would push
+useful checkpoints out of the history, and cost a request to the store every second.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from tidewheel._checkpoint.unpublished import OutputFields
 from tidewheel._time.frontier import Input, merged, operator_of
 
 _MAY_BE_LOST = 60 * 10**9
-"""How many ns of a clock's going on in silence a crash may lose, however short the silence was."""
+"""How many ns of the clock's advance during silence a crash may lose in any case."""
 
 
 def is_idle(base: Manifest, manifest: Manifest, inputs: Iterable[Input]) -> bool:
-    """Tell whether nothing is lost if the manifest of a batch that follows `base` is not committed.
+    """Return whether nothing is lost if the manifest of a batch that follows `base` is not committed.
 
     It differs from `base` by what every batch changes: its number, its time, and that `base`'s output is published. How long
     inputs were silent may differ too, and so may the epoch where nothing but silence moved it (`advance_after`): nothing was
-    due by it. See `clock_is_owed` for how much of that may be lost.
+    due by it. See `clock_must_be_committed` for how much of that may be lost.
     """
     # What nearly every batch with data changes comes first: looking through all shards is only for those without.
     if manifest.outputs or base.event_count != manifest.event_count:
         return False
     known = {each.name: each for each in inputs}
-    return _lasting(base, known) == _lasting(manifest, known)
+    return _lasting_part(base, known) == _lasting_part(manifest, known)
 
 
-def clock_is_owed(committed: Manifest, manifest: Manifest, inputs: Iterable[Input]) -> bool:
-    """Tell whether silence has moved an input's clock so far since the newest commit that a crash should not lose it.
+def clock_must_be_committed(committed: Manifest, manifest: Manifest, inputs: Iterable[Input]) -> bool:
+    """Return whether silence has moved an input's clock so far since the newest commit that a crash should not lose it.
 
     What waits for the clock would come as much later. A crash loses at most a minute of it or a quarter of all that
     silence has moved the clock, whichever is more: so commits become rarer the longer the silence is.
@@ -48,8 +48,8 @@ def clock_is_owed(committed: Manifest, manifest: Manifest, inputs: Iterable[Inpu
     return False
 
 
-def moved_on(base: Manifest, manifest: Manifest) -> Manifest:
-    """Return what a run goes on from after a batch that it did not commit: `base`, with what every batch changes.
+def uncommitted_head(base: Manifest, manifest: Manifest) -> Manifest:
+    """Return the head after a batch that was not committed: `base`, with the fields that every batch changes.
 
     What `base` owes outside is still to be recorded, by the next commit.
     """
@@ -57,7 +57,7 @@ def moved_on(base: Manifest, manifest: Manifest) -> Manifest:
     return manifest.replace(id=base.id, kind=base.kind, parent=base.parent, carried_epoch=base.carried_epoch, **owed)
 
 
-def _lasting(state: Manifest, inputs: dict[str, Input]) -> tuple[Manifest, object]:
+def _lasting_part(state: Manifest, inputs: dict[str, Input]) -> tuple[Manifest, object]:
     """Return what of a manifest must not be lost."""
     first = Manifest(CheckpointId(state.id.stream_id, 0, 0))
     neutral = {name: getattr(first, name) for name in ("id", "kind", "batch", "now", "parent", "carried_epoch")}

@@ -1,4 +1,4 @@
-"""The type of the keys that an operator gets by an import: 7 and "7" are different keys."""
+"""The type of the keys that a step gets by an import: 7 and "7" are different keys."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 
 
 class ImportedKeys:
-    """The keys of one operator: of which type they are, who says so, and which types came."""
+    """The keys of one step: their type, why it is known, and the types of the imported keys."""
 
-    def __init__(self, plan: Plan, operator: str, told: type | str | None) -> None:
-        """Take the type that the caller tells, if any; else the program may tell it."""
+    def __init__(self, plan: Plan, operator: str, given: type | str | None) -> None:
+        """Take the type that the caller gives, if any; otherwise look for a declaration in the program."""
         self.operator = operator
         self._key_bys = list(_key_bys(plan, operator))
         self._plain: set[type] = set()
         self._kinds: dict[str, str] = {}
         self.type: type | None = None
-        """None: nobody tells it."""
+        """None if unknown."""
         self.why = ""
-        if told is not None:
-            self.type, self.why = _told(told), "key_type= (--key-type) says"
+        if given is not None:
+            self.type, self.why = _key_type(given), "key_type= (--key-type) says"
             return
         for node in self._key_bys:
             declared = declared_type(plan, node)
@@ -61,7 +61,7 @@ class ImportedKeys:
         return merged_kinds(self._kinds, *plain)
 
     def how_to_tell(self) -> str:
-        """Return what to do where nobody tells the type."""
+        """Return what to do if the type is unknown."""
         functions = [node.name for node in self._key_bys if not isinstance(_key(node), str)]
         declare = f", or annotate what the function of {functions[0]!r} returns" if functions else ""
         return f"say --key-type int or --key-type str (key_type=int, key_type=str){declare}"
@@ -70,15 +70,15 @@ class ImportedKeys:
         return [node.name for node in self._key_bys]
 
 
-def _told(told: type | str) -> type:
-    kind = TYPES.get(told) if isinstance(told, str) else told
+def _key_type(given: type | str) -> type:
+    kind = TYPES.get(given) if isinstance(given, str) else given
     if kind not in SIMPLE:
-        raise ConfigError(f"the type of keys is one of {', '.join(TYPES)}, not {told!r}")
+        raise ConfigError(f"the type of keys is one of {', '.join(TYPES)}, not {given!r}")
     return kind
 
 
 def _key_bys(plan: Plan, operator: str) -> Iterator[Node]:
-    """Yield the steps that give the operator's messages their keys."""
+    """Yield the steps that give the step's messages their keys."""
     ahead = [node for node in plan.nodes if node.name == operator]
     looked = set()
     while ahead:

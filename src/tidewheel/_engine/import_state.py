@@ -1,4 +1,4 @@
-"""import_state: an operator's state from a table, before the job's first batch."""
+"""import_state: a step's state from a table, before the job's first batch."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from tidewheel._engine.run import JobRun
 from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._values.shape import DICT, VALUE
-from tidewheel.errors import ConfigError, GraphError, OperatorError, StateError
+from tidewheel.errors import ConfigError, GraphError, StateError, StepError
 
 Rows = Any
 """A path of Parquet, CSV or JSON lines, an Arrow table, a Spark DataFrame, or pairs of key and value."""
 
 _Columns = tuple[pa.Schema, Iterable[pa.RecordBatch]]
 _Check = Callable[[Mapping[str, pa.DataType | None], str], None]
-"""Refuses columns that do not fit; told what they are of."""
+"""Refuses columns that do not fit; the second argument names the file or table."""
 _ROWS = 8192
 
 
 class Imported(NamedTuple):
-    """How many keys were imported, and whether they were read as text because nobody tells their type."""
+    """How many keys were imported, and whether they were read as text because their type is unknown."""
 
     keys: int
     taken_for_text: bool = False
@@ -53,12 +53,12 @@ def import_state(
     value: str | None = None,
     key_type: type | str | None = None,
 ) -> Imported:
-    """Give an operator its state, as one commit, before the job's first batch.
+    """Give a step its state, as one commit, before the job's first batch.
 
     `rows` is the path of a Parquet file, a CSV file or one of JSON lines, or of a folder of such files, an Arrow table or a
     Spark DataFrame with the column `key`. The state is the column that `value` names, and others are left out; if it names
-    none, the column called `value` if that is the only other one, else a record of the others, as the operator's type declares
-    it. Pairs of key and value do as well. State that the operator has from an earlier import is replaced key by key. What does
+    none, the column called `value` if that is the only other one, else a record of the others, as the step's type declares
+    it. Pairs of key and value do as well. State that the step has from an earlier import is replaced key by key. What does
     not fit the declared type, or the type of the default, is refused.
 
     `key_type` is the type of the keys; by default what the program declares of its `key_by`. Keys of another type are
@@ -92,7 +92,7 @@ def import_state(
                 stored = to_stored(keys.checked(name))
                 kind = spec.hint if expected is None and _has_fields(content, begun) else expected
                 state = codec.encode(_converted(content, None if spec.codec else kind, name, operator))
-            except (StateError, OperatorError) as error:
+            except (StateError, StepError) as error:
                 raise error if text is None else StateError(f"{text.place}: {error}") from None
             entries.add(shard_of_stored(stored, job.n_shards), operator, stored, state)
             count += 1
@@ -130,11 +130,12 @@ def _commit(run: JobRun, operator: str, entries: SortedRuns, key_kinds: dict[str
             )
         try:
             merged_kinds(run.head.key_kinds, key_kinds)
-        except OperatorError:
+        except StepError:
             had, have = (", ".join(sorted(set(kinds.values()))) for kinds in (run.head.key_kinds, key_kinds))
             raise StateError(
                 f"job {run.job.name!r} has keys of type {had} from an earlier import, and these are of type {have}; keys of "
-                "different types are different keys. Import keys of one type, or begin anew: `tidewheel reset` forgets the state"
+                "different types are different keys. Import keys of one type, or start from scratch: `tidewheel reset` "
+                "deletes the state"
             ) from None
         files = DeltaFiles(run.store, run.head, run.token)
         for shard in entries.shards():
@@ -237,7 +238,7 @@ def _exact(batch: pa.RecordBatch, pairs: Iterable[tuple[Any, Any]]) -> Iterator[
 
 
 def _has_fields(value: Any, fields: frozenset[str]) -> bool:
-    """Tell whether a value is a record's fields, or some of them."""
+    """Return whether a value is a record's fields, or some of them."""
     return isinstance(value, dict) and bool(value) and fields.issuperset(value)
 
 

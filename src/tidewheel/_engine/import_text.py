@@ -1,4 +1,4 @@
-"""CSV files and JSON lines to import: read a line at a time, with the types that the operator's state and its keys have."""
+"""CSV files and JSON lines to import: read a line at a time, with the types that the step's state and its keys have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidewheel._values.shape import VALUE
 from tidewheel.errors import ConfigError, StateError
 
 CheckNames = Callable[[Mapping[str, None], str], None]
-"""Refuses names of columns that do not fit; told what they are of."""
+"""Refuses column names that do not fit; the second argument names the file."""
 
 _Cell = Callable[[str], Any]
 _INT = re.compile(r"[+-]?[0-9]+")
@@ -74,7 +74,7 @@ class TextRows(ABC):
     """The rows of one file, or of those of a folder in the order of their names: pairs of key and value."""
 
     def __init__(self, path: str, columns: StateColumns, keys: ImportedKeys, check: CheckNames) -> None:
-        """Take which columns are wanted, what is known of the keys, and what checks the names of the columns."""
+        """Take the wanted columns, the keys, and the function that checks the names of the columns."""
         self.path, self.columns, self.keys, self.check = path, columns, keys, check
         self.key = columns.key
         self.file, self.line = path, 0
@@ -94,10 +94,10 @@ class TextRows(ABC):
                 raise ConfigError(f"there is no file {self.file}") from None
             except UnicodeDecodeError as error:
                 raise ConfigError(
-                    f"{self.file} has bytes that are no UTF-8 behind line {self.line} ({error.reason}); write it as UTF-8"
+                    f"{self.file} has bytes that are not UTF-8 after line {self.line} ({error.reason}); write it as UTF-8"
                 ) from None
             except (OSError, pa.ArrowException) as error:
-                raise ConfigError(f"could not read {self.file} behind line {self.line}: {error}") from None
+                raise ConfigError(f"could not read {self.file} after line {self.line}: {error}") from None
 
     @abstractmethod
     def _rows(self, text: io.TextIOWrapper) -> Iterator[tuple[Any, Any]]: ...
@@ -118,14 +118,14 @@ class TextRows(ABC):
 
 
 class CsvRows(TextRows):
-    """Lines of a CSV file, the first of which names the columns; a tab stands between values in a file called .tsv."""
+    """Lines of a CSV file, after a first line with the names of the columns. The separator of .tsv files is a tab."""
 
     def __init__(self, path: str, columns: StateColumns, keys: ImportedKeys, check: CheckNames, expected: Any) -> None:
-        """Take also the type of the operator's states, which the cells do not tell."""
+        """Take also the type of the step's states, which the cells do not tell."""
         super().__init__(path, columns, keys, check)
         self._whole, self._record = type_info(expected), alone(expected)
         self.numbers_only: str | None = None
-        """The first key, if nobody tells the type of the keys and all look like numbers."""
+        """The first key, if the type of the keys is unknown and all keys look like numbers."""
         self._texts = False
         self._key_of = _cell(inspect.type_info(keys.type or str))
 
@@ -146,7 +146,7 @@ class CsvRows(TextRows):
                     "such long values from JSON lines or Parquet"
                 ) from None
             self.line = lines.line_num
-            raise self._wrong(f'it is no line of CSV: {error}; quote values as in "a ""quoted"" word"') from None
+            raise self._wrong(f'it is not valid CSV: {error}; quote values as in "a ""quoted"" word"') from None
 
     def _cells(self, lines: Any, names: list[str]) -> Iterator[tuple[Any, Any]]:
         twice = next((name for name in names if names.count(name) > 1), None)
@@ -167,7 +167,7 @@ class CsvRows(TextRows):
                     "quote a value with a separator in it"
                 )
             key = self._read(self._key_of, values[at], self.key)
-            self._look_at(values[at])
+            self._check_key(values[at])
             record = {
                 fields[name]: self._read(cell, value, name)
                 for name, cell, value in zip(names, cells, values, strict=True)
@@ -175,7 +175,7 @@ class CsvRows(TextRows):
             }
             yield key, record[VALUE] if plain else record
 
-    def _look_at(self, text: str) -> None:
+    def _check_key(self, text: str) -> None:
         if not text:
             raise self._wrong(f"the column {self.key!r} has no key; take the line out, or give it a key")
         if self.keys.type is None and not self._texts:
@@ -186,7 +186,7 @@ class CsvRows(TextRows):
         try:
             return cell(text)
         except ValueError as error:
-            raise self._wrong(f"the column {column!r} has {text!r}, which is no {error}; correct the line") from None
+            raise self._wrong(f"the column {column!r} has {text!r}, which is not {error}; correct the line") from None
 
     def _cell_of(self, column: str, plain: bool) -> _Cell:
         info, record = self._whole, self._record
@@ -205,7 +205,7 @@ class CsvRows(TextRows):
 
 
 class JsonRows(TextRows):
-    """An object a line: the field of the key, and beside it the field `value`, or the fields of the state."""
+    """One JSON object per line: the field of the key, and the field `value` or the fields of the state."""
 
     def _rows(self, text: io.TextIOWrapper) -> Iterator[tuple[Any, Any]]:
         decode = msgspec.json.Decoder().decode
@@ -216,7 +216,9 @@ class JsonRows(TextRows):
             try:
                 row = decode(line)
             except UNDECODABLE as error:
-                raise self._wrong(f"it is no JSON ({error}); a file of JSON lines has an object on each line") from None
+                raise self._wrong(
+                    f"it is not valid JSON ({error}); a file of JSON lines has an object on each line"
+                ) from None
             if not isinstance(row, dict):
                 raise self._wrong(f'it is {type(row).__name__}, not an object such as {{"{self.key}": …, "value": …}}')
             names = tuple(row)

@@ -1,14 +1,14 @@
 """The lease of a job: it keeps a second run from starting by mistake.
 
-Clocks of different machines are never compared. On the holder's own machine its process can be looked up, and the
-machine's monotonic clock tells how old the lease is. Anybody else watches the lease by a clock of their own: a holder at
-work renews it, and a lease that stood still for its whole time has lapsed.
+Clocks of different machines are never compared. A process on the holder's machine looks up the holder's process, and reads the
+age of the lease from the machine's monotonic clock. A process on another machine watches the lease with its own clock: a running
+holder renews the lease, and a lease that was not renewed for its whole duration has expired.
 
 The lease only prevents mistakes. Safety, on a paused machine or a broken network, comes from the claim in the commit
 chain.
 
-A run takes the lease before it starts Spark, so the lease is also what tells of a run that has committed nothing yet. A run
-that is killed leaves its entry behind; one that fails leaves an entry that says so and holds nobody up.
+A run takes the lease before it starts Spark, so the lease also shows a run that has committed nothing yet. A run that is killed
+leaves its entry; a run that fails leaves an entry that says so and does not delay the next run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tidewheel.errors import HeldError
 
 LEASE_SECONDS = 15.0
 _MARGIN = 1.1
-"""How much longer others wait than the lease lasts, for clocks that run at different speeds."""
+"""Others wait longer than the lease lasts by this factor, because clocks run at different speeds."""
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Holder(msgspec.Struct, frozen=True):
     run: str
     host: str
     boot: str
-    """Which boot of the machine it is, and which container's processes it sees."""
+    """The boot of the machine, and the container whose processes the holder sees."""
     pid: int
     process_started: int
     renewed_at: float
@@ -53,16 +53,16 @@ class Holder(msgspec.Struct, frozen=True):
     since: int = 0
     """When the run took the lease, in ns since 1970 by the holder's clock; 0 where it is not known."""
     phase: str | None = None
-    """What the run's start is at; None: it has come past it, or does not tell."""
+    """The phase of the run's start; None: the start is over, or the phase is unknown."""
     failed: bool = False
-    """Whether the run has failed: it holds the lease no more, and this is what it left."""
+    """Whether the run has failed: it no longer holds the lease, and left this entry."""
 
     def describe(self) -> str:
         """Return who it is, for messages."""
         return f"run {self.run} (process {self.pid} on {self.host})"
 
     def shares_clock(self, other: Holder) -> bool:
-        """Tell whether both are on this boot of one machine, where each can look up the other's process."""
+        """Return whether both are on the same boot of one machine, so that each can look up the other's process."""
         return (self.boot, self.host) == (other.boot, other.host)
 
 
@@ -70,20 +70,20 @@ class LeaseState(NamedTuple):
     """A job's lease as somebody saw it."""
 
     holder: Holder | None
-    """Who took it last and did not give it back; None: nobody."""
+    """The last holder that did not release it; None: nobody."""
     at_work: bool
-    """Whether that run goes on; if not, it has failed, or was killed."""
+    """Whether that run is still running; if not, it has failed or was killed."""
     certain: bool = True
-    """Whether that is known. It is not of a run on another machine that was not yet seen to renew the lease."""
+    """Whether `at_work` is known: for a run on another machine, only once it was seen to renew the lease."""
 
     @property
     def worker(self) -> Holder | None:
-        """Who is at work with the job."""
+        """The run that has the job."""
         return self.holder if self.at_work else None
 
     @property
     def left(self) -> Holder | None:
-        """Who was at work with the job last and did not end in order."""
+        """The last run of the job, if it did not end in order."""
         return None if self.at_work else self.holder
 
 
@@ -107,7 +107,7 @@ def this_process(
 
 
 class JobLease:
-    """One run's side of the job's lease: a cell, which a thread renews while the run has it."""
+    """A run's access to the job's lease: a cell that a thread renews while the run holds the lease."""
 
     def __init__(
         self, connection: Connection, run: str, ttl: float = LEASE_SECONDS, clock: Callable[[], float] = time.monotonic
@@ -143,7 +143,7 @@ class JobLease:
             raise _held(job, holder)
 
     def enter(self, phase: str | None) -> None:
-        """Tell others what the start of this run is at; None: it has come past it. Returns at once."""
+        """Show others the phase of this run's start; None: the start is over. Returns immediately."""
         if phase != self._phase:
             self._phase = phase
             self._wake.set()
@@ -158,7 +158,7 @@ class JobLease:
         return LeaseState(None if holder is None or holder.run == self._run else holder, worker is not None)
 
     def other(self) -> Holder | None:
-        """Return who else holds the job and is at work, as `look` finds it; None if nobody does."""
+        """Return the other run that has the job; None if there is none."""
         return self._look()[1]
 
     @contextmanager
@@ -171,7 +171,7 @@ class JobLease:
             self.release()
 
     def release(self, *, failed: bool = False) -> None:
-        """Stop renewing, and give the lease up if it is still this run's; `failed` is told to whoever looks at it."""
+        """Stop renewing, and release the lease if this run still holds it. `failed` is shown in the job's status."""
         self._done.set()
         self._wake.set()
         if self._thread is not None:
@@ -183,7 +183,7 @@ class JobLease:
                 self._replace(left)
 
     def _free(self, job: str) -> Snapshot[Holder]:
-        """Return the lease's cell as it stands when nobody at work holds it."""
+        """Return the state of the lease's cell; raise `HeldError` if a running process holds the lease."""
         standing, holder = self._look()
         if holder is not None:
             raise _held(job, holder)
@@ -237,7 +237,7 @@ class JobLease:
 
 
 class LeaseWatch:
-    """Looks at a job's lease again and again without ever waiting, to tell whether the job runs."""
+    """Reads a job's lease repeatedly, without waiting, to find out whether the job runs."""
 
     def __init__(self, connection: Connection, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the connection to the job's cells."""

@@ -14,10 +14,10 @@ from typing import Literal
 import msgspec
 
 from tidewheel._cells import open_cells
+from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.savepoint import job_at
-from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._engine.control import cells_of, order_stop
 from tidewheel._engine.declaration import place_of_job
 from tidewheel._engine.job_lease import Holder, JobLease, LeaseState, LeaseWatch
@@ -57,7 +57,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     state_bytes: int = 0
     """Of all files that the newest commit refers to."""
     run: str | None = None
-    """The run that has the job; of a job that nobody runs, the one that did not end in order, as far as that is known."""
+    """The run that has the job. For a job that is not running: the last run, if it is known that it did not end in order."""
     host: str | None = None
     pid: int | None = None
     since: int | None = None
@@ -67,7 +67,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     rows_waiting: int | None = None
     """Rows that the sources hold and a running job has not read, as it saw last; None: that is not known."""
     files_waiting: int | None = None
-    """The same for sources of files, whose rows nobody has counted."""
+    """The same for files, whose rows are not counted."""
     waiting_seconds: float | None = None
     """For how long the oldest of it has waited."""
     error: str | None = None
@@ -125,7 +125,7 @@ def find(store: Store, job: str, cells: str | None = None) -> tuple[JobPlace, Ma
 
 
 def without_commit(store: Store, job: str) -> str | None:
-    """Return what is known of a job that has no commit, for an error message; None if nobody has started it. Waits for nobody."""
+    """Describe a job without a commit, for an error message; None if it was never started. Returns immediately."""
     try:
         with open_cells(cells_of(place_of_job(store, job))) as connection:
             holder, at_work, certain = LeaseWatch(connection).look()
@@ -182,7 +182,7 @@ def _look_at_first_start(job: str, lease: LeaseState, history: History) -> JobSt
 def ended(
     history: History, newest: Manifest, lease: LeaseState, error: ErrorRecord | None
 ) -> Literal["stopped", "killed", "failed"]:
-    """Return how the last run of a job ended that has commits and that nobody runs; `error` is its standing one."""
+    """Return how the last run ended, for a job that has commits and is not running. `error` is its newest error."""
     if (error is not None and not error.restarted) or (lease.left is not None and lease.left.failed):
         return "failed"
     # What stands in the lease is of the last run, whether that has kept a history or not, and has come to a commit or not.
@@ -194,7 +194,7 @@ def ended(
 
 
 def stop(place: JobPlace, newest: Manifest | None, wait: float) -> tuple[Holder | None, bool]:
-    """Tell the run that has the job to end in order; return who that is, None if nobody runs it, and whether it has ended.
+    """Order the run that has the job to stop. Return the run (None: the job is not running), and whether it has ended.
 
     Wait up to so many seconds for the end.
     """

@@ -29,26 +29,26 @@ class Lookup:
         self._lock = threading.Lock()
         self._keys = KeyLookup(range_reader(self._store, job))
 
-    def get(self, operator: str, key: Any) -> Found:
+    def get(self, step: str, key: Any) -> Found:
         """Return the value, or that there is none; `NotFound` before the first commit."""
-        codec = self._codec(operator)
+        codec = self._codec(step)
         with self._lock:
             manifest = find(self._checkpoints)
-        if operator not in manifest.operators:
-            # The program has the operator, and no commit knows it yet.
-            return Found(operator, key, False, None, manifest.sequence)
-        return StateReader(self._store, manifest, self._keys).get(operator, key, codec)
+        if step not in manifest.operators:
+            # The program has the step, and no commit knows it yet.
+            return Found(step, key, False, None, manifest.sequence)
+        return StateReader(self._store, manifest, self._keys).get(step, key, codec)
 
     def has_commit(self) -> bool:
         """Whether there is anything to look up in."""
         with self._lock:
             return self._checkpoints.latest() is not None
 
-    def _codec(self, operator: str) -> StateCodec | None:
-        """Return the declared codec of an operator; None where only the checkpoint names one."""
+    def _codec(self, step: str) -> StateCodec | None:
+        """Return the declared codec of a step; None where only the checkpoint names one."""
         stateful = {node.name: node for node in self._graph.nodes if node.operator.stateful}
-        if operator not in stateful:
+        if step not in stateful:
             there = ", ".join(map(repr, stateful)) or "none"
-            raise GraphError(f"the job has no operator {operator!r} with state; there are {there}")
-        spec = state_of(stateful[operator])
+            raise GraphError(f"the job has no step {step!r} with state; there are {there}")
+        spec = state_of(stateful[step])
         return None if spec is None else spec.resolved_codec()

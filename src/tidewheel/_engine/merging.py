@@ -1,7 +1,7 @@
-"""Merging: runs of shards are merged beside the batches, and a later commit adopts what came of it.
+"""Merging: runs of shards are merged in the background, and a later commit adopts the result.
 
-A merge needs state files alone. Until a commit adopts its result, nothing refers to it: a merge that fails, that is broken off,
-or whose runs are gone when it ends leaves files for the collector, and nothing else.
+A merge reads and writes state files only. Until a commit adopts its result, nothing refers to the result. If a merge fails or is
+stopped, or if its runs no longer exist when it ends, the garbage collector removes its files.
 
 The files are named for the commit after the one that the merge began from, so nobody collects them before that. A merge that
 takes longer pins its beginning before that commit is made.
@@ -32,34 +32,39 @@ from tidewheel.errors import TidewheelError
 MERGED = faults.declare("merge.written", "merged runs are durable, and nothing refers to them")
 
 MOST_RUNS = 64
-"""A shard with more runs than that holds the next batch back until the merges in hand are done."""
+"""If a shard has more runs than this, the next batch waits until the current merge has ended."""
 
 PIECES = 4096
-"""How many pieces work may be cut into: so many numbers are between those of two works."""
+"""The largest number of pieces of a work. The numbers of two works are this far apart."""
+
+AT_ONCE_BYTES = 4 << 20
+"""Merges that are spread over several commits read at least this much after each of them."""
+_COMMITS = 4
+"""The number of commits over which due merges are spread."""
 
 _HOLD_NS = 3600 * 10**9
 _LOG = logging.getLogger(__name__)
 
 
 class MergeWork(msgspec.Struct, frozen=True):
-    """What is merged at one go, into files of its own."""
+    """The runs that are merged together, into files of their own."""
 
     stream: str
     sequence: int
     """The commit that the files are named for."""
     run: str
     number: int
-    """No other work of the run has it, nor the `PIECES - 1` numbers after it."""
+    """No other work of the run has this number, nor one of the `PIECES - 1` numbers after it."""
     shards: dict[int, Merge]
 
     @property
     def bytes(self) -> int:
-        """How much is read."""
+        """How many bytes the merge reads."""
         return sum(run.bytes for merge in self.shards.values() for run in merge.runs)
 
 
 def merge_shards(store: Store, work: MergeWork, stopped: Callable[[], bool] = lambda: False) -> dict[int, Merged]:
-    """Merge runs of some shards and make the result durable; nothing, if it is stopped. From any process."""
+    """Merge runs of some shards and make the result durable. Return nothing if stopped. It can run in any process."""
     names = (state_file(work.sequence, work.run, work.number, number, "run") for number in count())
     fetch = shard_by_shard_opener(store, work.stream)
     files = MergedFiles(file_store(store, work.stream, names))
@@ -76,7 +81,7 @@ Work = Callable[[], dict[int, Merged]]
 
 
 def at_once(work: Work) -> Future[dict[int, Merged]]:
-    """Do work where it begins."""
+    """Do the work immediately, in this thread."""
     future: Future[dict[int, Merged]] = Future()
     try:
         future.set_result(work())
@@ -91,12 +96,14 @@ class Merging:
     def __init__(
         self, store: Store, checkpoints: StreamCheckpoints, run: str, due: Callable[[ShardParts], Merge | None]
     ) -> None:
-        """Take the job's store and checkpoints, the run's token, and what decides which runs of a shard are merged."""
+        """Use the function `due` to decide which runs of a shard to merge."""
         self._store, self._checkpoints, self._run, self.due = store, checkpoints, run, due
         self.submit: Callable[[Work], Future[dict[int, Merged]]] = self._submit
-        """Begins work: in a thread of its own unless told otherwise."""
+        """Starts a work; by default in a background thread."""
         self.merge: Callable[[MergeWork], dict[int, Merged]] = self._merge
-        """Does the work: in this process unless told otherwise."""
+        """Does a work; by default in this process."""
+        self.spread = False
+        """Whether large merges are spread over several commits, because they run on the processors of the batches."""
         self._numbers = count(0, PIECES)
         self._waiting: set[int] = set()
         self._future: Future[dict[int, Merged]] | None = None
@@ -108,7 +115,7 @@ class Merging:
         self._executor: ThreadPoolExecutor | None = None
 
     def changed(self, head: Manifest, shards: Collection[int]) -> None:
-        """Note which shards a commit has changed, and begin to merge what is due if nothing is being merged."""
+        """Note which shards a commit has changed, and start a due merge if no other merge is running."""
         self._waiting.update(shards)
         if self._future is not None:
             if any(len(head.shards[shard].deltas) > MOST_RUNS for shard in shards):
@@ -120,15 +127,31 @@ class Merging:
         self._waiting.clear()
         merges = {shard: merge for shard, merge in due.items() if merge is not None}
         if merges:
+            merges = self._first(merges)
             self._base = head.sequence
             work = MergeWork(self._checkpoints.stream_id, head.sequence + 1, self._run, next(self._numbers), merges)
             self._future = self.submit(lambda: self.merge(work))
 
-    def adopt(self, head: Manifest) -> dict[int, Merged]:
-        """Return what the next commit after `head` adopts: the results that are there, of runs that still are.
+    def _first(self, merges: dict[int, Merge]) -> dict[int, Merge]:
+        """Return the merges to start now, those of the most runs first; the others wait for the next commit."""
+        if not self.spread:
+            return merges
+        sizes = {shard: sum(run.bytes for run in merge.runs) for shard, merge in merges.items()}
+        room = max(AT_ONCE_BYTES, sum(sizes.values()) // _COMMITS)
+        chosen: dict[int, Merge] = {}
+        for shard in sorted(merges, key=lambda shard: (-len(merges[shard].runs), shard)):
+            if room > 0:
+                chosen[shard] = merges[shard]
+                room -= sizes[shard]
+            else:
+                self._waiting.add(shard)
+        return chosen
 
-        If a merge is not done, its files stay until it is. A result whose files nothing has kept all the while is thrown away:
-        a commit that did not ask here has come between, or so much time since the last that asked that the pin may have expired.
+    def adopt(self, head: Manifest) -> dict[int, Merged]:
+        """Return what the next commit after `head` adopts: the finished results whose runs still exist.
+
+        If a merge is not done, a pin keeps its files. A result is thrown away if its files may have been collected: because a
+        commit was made without calling this, or because the pin may have expired since the last call.
         """
         if self._future is None:
             return {}
@@ -147,12 +170,12 @@ class Merging:
         return {shard: merged for shard, merged in future.result().items() if _fits(head.shards.get(shard), merged)}
 
     def committed(self) -> None:
-        """Let go of what only a merge needed that the commit just made has adopted."""
+        """Remove the pin of a merge whose result the last commit has adopted."""
         if self._future is None:
             self._let_go()
 
     def close(self) -> None:
-        """Break off what is being merged."""
+        """Stop the running merge."""
         self._stopped = True
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
@@ -168,7 +191,7 @@ class Merging:
         return merge_shards(self._store, work, lambda: self._stopped)
 
     def _hold(self) -> None:
-        """Keep the files of the merge in hand: what is named for a kept checkpoint, or a later one, is not collected."""
+        """Pin the files of the running merge: files named for a kept checkpoint, or for a later one, are not collected."""
         now = time.monotonic()
         if self._pin is None or (now - self._held_at) * 8e9 > _HOLD_NS:
             pin = Pin(f"merge-{self._run}-{self._base}", "reader", self._base, (), expires_at=time.time_ns() + _HOLD_NS)
@@ -176,7 +199,7 @@ class Merging:
             self._pin, self._held_at = pin.name, now
 
     def _is_held(self) -> bool:
-        """Tell whether the pin has been there all the while: half of its time is left for clocks that differ."""
+        """Return whether the pin has existed all the time. Half of its duration is a margin for differing clocks."""
         return self._pin is not None and (time.monotonic() - self._held_at) * 2e9 <= _HOLD_NS
 
     def _let_go(self) -> None:

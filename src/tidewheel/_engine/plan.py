@@ -127,17 +127,17 @@ def _edges(first: int, port: Port, readers: list[tuple[Node, int]], level: dict[
     ]
 
 
-_PLAIN_KEYS = ("string", "bigint", "int", "smallint", "tinyint")
-"""Spark's names of the types of columns whose values are hashed as they stand in the source."""
+_PLAIN_KEYS = (pa.string(), pa.int64(), pa.int32(), pa.int16(), pa.int8())
+"""The types of columns whose values are hashed as they stand in the source."""
 
 
-def source_key(plan: Plan, types: Mapping[str, str]) -> str | None:
-    """Return the column of the source that is the key of every record, where nothing else happens at level 0; else None.
+def source_key(plan: Plan, columns: pa.Schema) -> str | None:
+    """Return the column of the source that is the key of every record if nothing else happens at level 0; otherwise None.
 
-    `types` are Spark's names of the columns' types. There must be one source, which is read by nothing but one `key_by` on a
-    string or integer column: whoever has the source's columns then knows the task of each record.
+    There must be one source, with these columns, which is read by nothing but one `key_by` on a string or integer column: the
+    task of each record then follows from that column.
     """
-    # The sink of rejected records reads no operator: it has no level of its own.
+    # The sink of rejected records reads no step: it has no level of its own.
     first = [plan.nodes[number] for number in plan.levels[0] if number != plan.dead_letter]
     if len(plan.levels) < 2 or len(first) != 2:
         return None
@@ -145,10 +145,11 @@ def source_key(plan: Plan, types: Mapping[str, str]) -> str | None:
     if source.operator.kind != "source" or not isinstance(keyed.operator, KeyBy):
         return None
     key = keyed.operator.key
-    if len(plan.crossing(Port(keyed.id))) != 1 or not isinstance(key, str) or types.get(key) not in _PLAIN_KEYS:
+    if len(plan.crossing(Port(keyed.id))) != 1 or not isinstance(key, str) or key not in columns.names:
         return None
     # A declared type may make another key of the value, such as a float of an integer.
-    return key if _declared(source.shapes[0], key) in (None, pa.string(), pa.int64()) else None
+    declared = _declared(source.shapes[0], key) in (None, pa.string(), pa.int64())
+    return key if declared and columns.field(key).type in _PLAIN_KEYS else None
 
 
 def _declared(shape: Shape, column: str) -> pa.DataType | None:
@@ -166,14 +167,14 @@ Schemas = Mapping[Port, pa.Schema | None]
 def known_columns(plan: Plan, sources: Mapping[int, pa.Schema]) -> Schemas:
     """Return the columns at every output as far as they are known, given those of the sources, by node.
 
-    Raise a `GraphError` that names the operator whose expressions do not fit them.
+    Raise a `GraphError` that names the step whose expressions do not fit them.
     """
     schemas: dict[Port, pa.Schema | None] = {}
     for node in plan.nodes:
         try:
             outputs = node.operator.schemas(tuple(schemas.get(port) for port in node.inputs))
         except GraphError as error:
-            raise GraphError(f"operator {node.name!r} ({node.operator.step}): {error}") from None
+            raise GraphError(f"step {node.name!r} ({node.operator.step}): {error}") from None
         if node.id in sources and node.shapes[0].kind != "record":
             outputs = (sources[node.id],)
         schemas.update((Port(node.id, port), schema) for port, schema in enumerate(outputs))
@@ -192,7 +193,7 @@ def columns_read(
 
 
 def _read_behind(plan: Plan, port: Port, schemas: Schemas, by_code: bool) -> set[str] | None:
-    """Return the columns of an output that are read, by operators that say which they read; None: perhaps all."""
+    """Return the columns of an output that are read, by steps that say which they read; None: perhaps all."""
     wanted: set[str] = set()
     targets = [*plan.local.get(port, ()), *(target for edge in plan.crossing(port) for target in edge.targets)]
     for number, _ in targets:

@@ -14,8 +14,8 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.unpublished import is_place, is_void, outputs_of, staged_for, void_sinks
 from tidewheel._connectors.sink import Publication, Sink
 from tidewheel._core import faults
+from tidewheel._engine.phases import Phases
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.steps import Steps
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._storage import Store
 from tidewheel.errors import StateError
@@ -31,20 +31,20 @@ def sinks_of(plan: Plan) -> dict[str, Sink]:
 
 
 def start_sinks(plan: Plan, stream: str) -> None:
-    """Let the sinks of a plan check, before the first batch, that they can be written to, and go on with what is there."""
+    """Let the sinks of a plan check, before the first batch, that they can write, and can continue the existing output."""
     for sink in sinks_of(plan).values():
         sink.start(stream)
     check_published(plan, stream)
 
 
 def check_published(plan: Plan, stream: str) -> None:
-    """Let the sinks refuse to add to what is published, where that does not go together."""
+    """Let the sinks refuse to continue existing output that does not fit."""
     for name, sink in sinks_of(plan).items():
         sink.check(stream, name)
 
 
 def stop_sinks(plan: Plan, stream: str) -> None:
-    """Let the sinks of a plan close what publishing for a stream has opened."""
+    """Let the sinks of a plan close what they have opened for a stream."""
     for sink in sinks_of(plan).values():
         sink.stop(stream)
 
@@ -71,7 +71,7 @@ def check_unpublished(plan: Plan, newest: Manifest, drop_unpublished: Collection
 
 
 def check_void(plan: Plan, newest: Manifest, drop_unpublished: Collection[str]) -> None:
-    """Refuse to go on after a restore whose void output a sink cannot take back, or whose sink the program lacks."""
+    """Refuse to start after a restore if a sink cannot retract its void output, or the program lacks the sink."""
     void, sinks = newest.retract, sinks_of(plan)
     if void is None:
         return
@@ -118,7 +118,7 @@ def check_newest(plan: Plan, newest: Manifest, state: str) -> None:
 
 
 def dropped_output(newest: Manifest, drop_unpublished: Collection[str]) -> list[str]:
-    """Return what a start does not publish because the caller said so, for people."""
+    """Return messages about output that is dropped because the user said so."""
     return [
         f"sink {output.sink!r}: {output.rows:,} {'row' if output.rows == 1 else 'rows'} of sequence {outputs_of(newest)} are not "
         "published, as drop_unpublished says"
@@ -128,7 +128,7 @@ def dropped_output(newest: Manifest, drop_unpublished: Collection[str]) -> list[
 
 
 def take_back(plan: Plan, state: Manifest) -> Iterator[str]:
-    """Take back what a restore made void; yield what was taken back, sink by sink, for people. Again does no harm."""
+    """Retract the output that a restore made void; yield a message for each sink. Repeating it is harmless."""
     void, job = state.retract, state.id.stream_id
     if void is None:
         return
@@ -141,7 +141,7 @@ def take_back(plan: Plan, state: Manifest) -> Iterator[str]:
                 yield f"sink {name!r}: took back {removed}, because the job was restored to checkpoint {void.after}"
 
 
-def publish_output(plan: Plan, folder: Store, state: Manifest, spark: Any, steps: Steps | None = None) -> None:
+def publish_output(plan: Plan, folder: Store, state: Manifest, spark: Any, phases: Phases | None = None) -> None:
     """Make the output that a commit carries visible; `folder` is that of the commit's stream."""
     check_unpublished(plan, state, ())
     sinks = sinks_of(plan)
@@ -151,5 +151,5 @@ def publish_output(plan: Plan, folder: Store, state: Manifest, spark: Any, steps
         sinks[output.sink].publish(
             Publication(folder, state.id.stream_id, output.sink, outputs_of(state), output.tokens, spark)
         )
-        if steps is not None:
-            steps.published(output.sink, time.perf_counter() - began)
+        if phases is not None:
+            phases.published(output.sink, time.perf_counter() - began)

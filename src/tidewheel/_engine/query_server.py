@@ -1,4 +1,4 @@
-"""A small HTTP endpoint on the loopback interface that answers look-ups: `GET /OPERATOR/KEY`."""
+"""A small HTTP endpoint on the loopback interface that answers look-ups: `GET /STEP/KEY`."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def answer(lookup: Lookup, request: Request) -> Answer:
         return failure(HTTPStatus.FORBIDDEN, "only the user who runs the job, and root, may look up its state")
     parts = [unquote(part) for part in request.raw_path.strip("/").split("/", 1)]
     if len(parts) != 2 or not all(parts):
-        return failure(HTTPStatus.BAD_REQUEST, "ask for /OPERATOR/KEY; a KEY is text, or JSON such as 7")
-    operator, key = parts
+        return failure(HTTPStatus.BAD_REQUEST, "ask for /STEP/KEY; a KEY is text, or JSON such as 7")
+    step, key = parts
     try:
-        chosen = either(lambda each: lookup.get(operator, each), key)
+        chosen = either(lambda each: lookup.get(step, each), key)
     except TidewheelError as error:
         return failure(HTTPStatus.NOT_FOUND, str(error))
     return _json(HTTPStatus.OK if chosen.found else HTTPStatus.NOT_FOUND, chosen)

@@ -1,4 +1,4 @@
-"""Report: what a task tells the driver, the only thing that a commit is made of."""
+"""Report: the result of a task for the driver. A commit is made of reports only."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tidewheel._state.references import PartRef
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A program error: the user's function or data is at fault, and running the task again would not help."""
+    """A program error: the user's function or data is wrong, and a retry of the task would fail again."""
 
     text: str
-    kind: str = "OperatorError"
+    kind: str = "StepError"
     """The name of the error's class, one of `tidewheel.errors`."""
     traceback: str = ""
-    """That of the user's code; empty if none of it was involved."""
+    """The traceback of the user's code; empty if none was involved."""
 
 
 class Staged(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class Attempt(NamedTuple):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """One task's account of its part of a batch."""
+    """What one task did in a batch."""
 
     level: int
     partition: int
@@ -50,40 +50,40 @@ class Report(msgspec.Struct, frozen=True):
     deltas: dict[int, list[PartRef]] = {}
     """The state that the task changed, by shard; several parts where one file would be too large."""
     merged: dict[int, Merged] = {}
-    """What the commit adopts of merges that were done beside the batches; a task has none."""
+    """Results of background merges that the commit adopts; never in the report of a task."""
     outputs: dict[str, Staged] = {}
     counts: dict[str, int] = {}
-    """Messages that reached each operator."""
+    """Messages that reached each step."""
     sent: dict[int, int] = {}
     """Messages sent on each edge."""
     received: dict[int, int] = {}
     looked_through: int | None = None
-    """Records of the batch that the task read, where each task reads all of them and keeps those of its own keys."""
+    """How many records the task read, if each task reads the whole batch and keeps the records of its own keys."""
     kept: int = 0
-    """Those that it kept."""
+    """How many of these records the task kept."""
     changed: dict[str, int] = {}
     """Keys of each table whose state changed."""
     rejected: int = 0
     timers: dict[str, dict[int, tuple[int, int]]] = {}
-    """By table of timers and shard, where the task looked or changed something: when the next is due, by event and wall clock."""
+    """By table of timers and shard that the task read or changed: when the next timer is due, by event time and by wall clock."""
     key_kinds: dict[str, str] = {}
-    """The type of the keys that each `key_by` gave, and of the numbers in tuples by their place, as `operator/1`."""
+    """The type of the keys that each `key_by` gave, and of the numbers in tuples by their place, as `step/1`."""
     frontiers: dict[str, int | None] = {}
     """The inputs of the frontier that gave data, each with the latest epoch that follows from it."""
     emitted: dict[str, int] = {}
-    """Messages that left each operator."""
+    """Messages that left each step."""
     busy: dict[str, float] = {}
-    """Seconds that each operator's own code took."""
+    """Seconds that each step's own code took."""
     reading: float = 0.0
     """Seconds that the task waited for the rows of its sources."""
     dead: dict[str, int] = {}
-    """Records of each operator that went to the dead-letter sink."""
+    """Records of each step that went to the dead-letter sink."""
     letters: tuple[DeadLetter, ...] = ()
     """A few of these."""
     stored: dict[str, dict[int, tuple[int, int]]] = {}
-    """Keys and bytes of each operator by shard, as of the base: of shards that the task opened and whose turn it is."""
+    """Keys and bytes of each step by shard, as of the base: of shards that the task opened and whose turn it is."""
     grown: dict[str, dict[int, int]] = {}
-    """By operator and shard, how many more keys have state than as of the base."""
+    """By step and shard, how many more keys have state than as of the base."""
     caught_up: int = 0
     """Bytes of state files that local copies took in."""
     began: int = 0
@@ -91,7 +91,7 @@ class Report(msgspec.Struct, frozen=True):
     took: float = 0.0
     """How many seconds it took."""
     idle: float = 0.0
-    """How many of them went by while others took its rows, or it waited for theirs."""
+    """How many of these seconds the task waited for other tasks."""
     hot: dict[str, dict[str, float]] = {}
     """By `key_by`, its most frequent keys as Python shows them, each with about how many messages it has."""
 

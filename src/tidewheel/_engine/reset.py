@@ -11,12 +11,13 @@ import msgspec
 from tidewheel._cells import open_cells
 from tidewheel._cells.connection import Connection
 from tidewheel._cells.job_place import CONFIGURATION
+from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._checkpoint.names import CELLS, CHAIN, folder
 from tidewheel._checkpoint.pins import Pins
 from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
 from tidewheel._checkpoint.tools.fork import release
 from tidewheel._checkpoint.tools.savepoint import savepoints
-from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._engine.claimed_job import check_no_move
 from tidewheel._engine.control import cells_of, forget_orders
 from tidewheel._engine.job_lease import JobLease
 from tidewheel._storage import Store, open_store
@@ -47,11 +48,7 @@ def holdings(store: Store, job: str) -> Holdings:
         raise StateError(
             f"job {job!r} is run by a fleet, whose nodes have its shards; reset is for a job that runs by itself"
         )
-    if newest is not None and newest.transfers_out:
-        target = next(iter(newest.transfers_out.values())).target.job
-        raise StateError(
-            f"keys of job {job!r} are on their way to job {target!r}, and would be lost; start that job once, which takes them"
-        )
+    check_no_move(store, job)
     _check_forks(store, job, checkpoints.pins)
     entries = store.list(folder(job))
     return Holdings(
@@ -71,8 +68,8 @@ def _check_forks(store: Store, job: str, pins: Pins) -> None:
     forks = sorted(holders & set(CheckpointStore(store).streams()))
     if forks:
         raise StateError(
-            f"job {forks[0]!r} is a fork of job {job!r} and needs its files; reset that one first, or let it go on until "
-            f"`tidewheel checkpoints release {forks[0]}` finds that it needs them no more"
+            f"job {forks[0]!r} is a fork of job {job!r} and needs its files; reset that one first, or run it until "
+            f"`tidewheel checkpoints release {forks[0]}` reports that it no longer needs them"
         )
 
 

@@ -1,4 +1,4 @@
-"""Another number of shards for a stopped job: all its state is written anew, checked, and switched to by one commit.
+"""Change the number of shards of a stopped job: rewrite and check all its state, and switch to it with one commit.
 
 A key's shard is its hash modulo a power of two, so old and new shards fall into groups that exchange nothing: as many as the
 smaller of the two numbers. One group at a time is sorted, on local disk where it is large.
@@ -13,14 +13,14 @@ from itertools import count
 import msgspec
 from xxhash import xxh64_intdigest
 
+from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.names import state_file
 from tidewheel._checkpoint.state_files import file_store, opener
-from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._checkpoint.unpublished import carried
 from tidewheel._core import faults
 from tidewheel._core.keys import check_n_shards, shard_of_stored
-from tidewheel._engine.move import ClaimedJob, held
+from tidewheel._engine.claimed_job import ClaimedJob, claimed_job
 from tidewheel._state.beside import owner
 from tidewheel._state.bounded_files import BoundedFiles
 from tidewheel._state.references import FileRef, PartRef, ShardParts
@@ -29,7 +29,7 @@ from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._time.shard_epochs import earliest
 from tidewheel.errors import ConfigError, StateError
 
-WRITTEN = faults.declare("reshard.written", "all state is written anew, and nothing refers to it")
+WRITTEN = faults.declare("reshard.written", "all state is rewritten, and nothing refers to it")
 CHECKED = faults.declare("reshard.checked", "what was written is read again and found equal")
 SWITCHED = faults.declare("reshard.switched", "the job's newest commit has the new number of shards")
 
@@ -66,14 +66,14 @@ def reshard(place: JobPlace, n_shards: int) -> Resharded:
     checkpoints before it stay as they are. `HeldError` if the job runs.
     """
     check_n_shards(n_shards)
-    with held(place) as claimed:
+    with claimed_job(place) as claimed:
         head = claimed.head
         if head.n_shards == n_shards:
             raise ConfigError(f"job {place.job!r} has {n_shards} shards already")
         sequence = head.sequence + 1
         names = (state_file(sequence, claimed.run, number, 0, "snap") for number in count())
         files = BoundedFiles(file_store(claimed.store, place.job, names), sequence)
-        before = _write_anew(claimed, n_shards, files)
+        before = _rewrite(claimed, n_shards, files)
         parts = files.finish()
         faults.point(WRITTEN)
         after = _read_again(claimed, files.files, n_shards)
@@ -113,7 +113,7 @@ def check_equal(job: str, before: Mapping[str, Tally], after: Mapping[str, Tally
             )
 
 
-def _write_anew(claimed: ClaimedJob, n_shards: int, files: BoundedFiles) -> dict[str, Tally]:
+def _rewrite(claimed: ClaimedJob, n_shards: int, files: BoundedFiles) -> dict[str, Tally]:
     """Write what is there by its new shards; return what was read."""
     head = claimed.head
     fetch = opener(claimed.store, head.id.stream_id)

@@ -1,7 +1,7 @@
-"""A run: how it begins, its head, its commits and their publication, whatever carries the data.
+"""A run: its start, its newest commit, its commits and their publication, wherever the tasks run.
 
-The Spark driver and the in-memory runtime are two ways to get a batch's reports; everything that makes a batch count is
-here. A run of a whole job claims it. A run in a fleet adopts shards, see `tidewheel._fleet.run`.
+The Spark driver and the in-memory runtime only get the reports of a batch; all commits are made here. A run of a whole job
+claims the job. A run in a fleet adopts shards (`tidewheel.fleet._nodes.run`).
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from tidewheel._checkpoint.garbage import collect
+from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, OperatorInfo
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.state_reader import StateReader
-from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._checkpoint.unpublished import owes_output, settled
 from tidewheel._core import faults
-from tidewheel._engine.asking import Asking
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import ClaimTerms, check_alone, claim
-from tidewheel._engine.commit import SourceProgress, epoch_due, is_computed, next_manifest, operator_infos
+from tidewheel._engine.claimed_job import check_no_move
+from tidewheel._engine.commit import SourceProgress, added, epoch_due, is_computed, next_manifest, operator_infos
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import declare
 from tidewheel._engine.due_times import DueTimes
 from tidewheel._engine.ended_job import check_open
 from tidewheel._engine.evolve import evolve, fitted, notices
 from tidewheel._engine.figures import Figures
-from tidewheel._engine.idle import clock_is_owed, is_idle, moved_on
+from tidewheel._engine.idle import clock_must_be_committed, is_idle, uncommitted_head
 from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.key_kinds import without_state
 from tidewheel._engine.merging import Merging
-from tidewheel._engine.move import settle
+from tidewheel._engine.phases import Phases
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.plan_sinks import (
     check_newest,
@@ -49,9 +49,9 @@ from tidewheel._engine.plan_sinks import (
     stop_sinks,
     take_back,
 )
+from tidewheel._engine.poll_clock import PollClock
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.report import Report
-from tidewheel._engine.steps import Steps
 from tidewheel._engine.stored_names import dropped, idle_aliases
 from tidewheel._state.compaction import merge_due
 from tidewheel._storage import open_store
@@ -67,17 +67,16 @@ PUBLISHED = faults.declare("publish.done", "all sinks have published")
 
 
 class ChainRun(ABC):
-    """A run that commits to one chain: the newest commit that it knows, and the way to the next.
+    """A run that commits to one chain. `head` is its newest commit.
 
-    Whoever drives a run calls `reserve`, starts what takes time, calls `begin`, commits batches, and calls `release` in
-    the end, whatever happened.
+    A caller calls `reserve`, starts what takes time, calls `begin`, commits batches, and always calls `release` at the end.
     """
 
     commits_idle_batches: ClassVar[bool] = True
     """Whether a batch that changes nothing is committed too."""
 
     def __init__(self, job: ProgramJob, plan: Plan, stream: str, token: str) -> None:
-        """Take a job whose graph is checked, the stream of the chain, and the name under which the run commits."""
+        """Take a job whose graph is checked, the stream of the chain, and the token under which the run commits."""
         self.job, self.plan, self.stream, self.token = job, plan, stream, token
         self.store = open_store(job.state)
         self.folder = self.store.at(folder(self.stream))
@@ -90,56 +89,56 @@ class ChainRun(ABC):
         self._to_release.callback(stop_sinks, plan, stream)
         self.head: Manifest
         self.clock: Callable[[], int] = time.time_ns
-        """What tells the time of a batch, in ns."""
-        self.asking = Asking()
+        """Returns the time of a batch, in ns."""
+        self.poll_clock = PollClock()
         self.figures: Figures | None = None
-        """Who tells the figures of each commit; None: nobody wants them."""
+        """Reports the figures of each commit; None: figures are not wanted."""
         self.notices: list[str] = []
-        """What becomes of the state of a program that has changed, for whoever starts the job."""
+        """Messages for the user about state that changes because the program has changed."""
         self.held: frozenset[int] | None = None
         """The shards that the run has; None: all."""
         self._published = False
-        """Whether this run has published and taken back all that the head owes."""
+        """Whether this run has published and retracted everything that the head requires."""
         self._clock_ahead = False
-        """Whether silence has moved the clock in batches that are not committed."""
+        """Whether idle inputs have advanced the clock in batches that are not committed."""
         self._failed = False
         self._due_times = DueTimes(job.n_shards)
 
     @abstractmethod
     def reserve(self) -> None:
-        """Check all that `begin` checks, before anything is started that takes time, and raise what it would raise.
+        """Check everything that `begin` checks and raise the same errors, before anything slow is started.
 
-        From here on `plan` is the one to run: its operators go on with the state that there is.
+        Afterwards `plan` is the plan to run: its steps continue the stored state.
         """
 
     @abstractmethod
     def begin(self) -> None:
-        """Become the run that commits, with the state under the program's names and versions as the head.
+        """Become the run that commits. Afterwards the head has the state under the program's names and versions.
 
         `HeldError`: another run has the job. `FencedError`: the run was overtaken. `StateError`: the program cannot
         continue the state.
         """
 
     def recall(self) -> None:
-        """Look again which commit is the newest: after a failure this run may have made one without knowing."""
+        """Read the newest commit again: before a failure this run may have made one without knowing it."""
         newest = self.checkpoints.latest()
         if newest is None or newest.run != self.token:
             raise self._fenced(newest)
         if newest.sequence < getattr(self, "head", newest).sequence:
-            # Going on would give numbers of this run's own commits to others: nobody could tell them apart.
+            # New commits would reuse the numbers of this run's own commits.
             raise StateError(
-                f"the state of job {self.job.name!r} at {self.store.url} was put back while this run was at work: its newest "
-                f"checkpoint is {newest.sequence}, and this run has committed {self.head.sequence}. Start the job again"
+                f"the state of job {self.job.name!r} at {self.store.url} was restored from a backup while this run was running; "
+                f"its newest checkpoint is {newest.sequence}, this run has committed {self.head.sequence}. Start the job again"
             )
         self._published = self._published and newest.sequence == self.head.sequence
         self.head, self._clock_ahead = newest, False
-        self.asking.interrupt()
+        self.poll_clock.interrupt()
 
     def enter(self, phase: str | None) -> None:  # noqa: B027  # not every kind of run is looked at by its lease
-        """Tell those who look at the job from outside what the run's start is at; None: it has come past it."""
+        """Show the phase of the run's start in the job's status; None: the start is over."""
 
     def release(self, *, failed: bool = False) -> None:
-        """Let go of all that the run holds; the job can be started again at once. `failed` is told to those who look at it."""
+        """Release everything that the run holds, so that the job can be started again. `failed` is shown in the job's status."""
         self._failed = failed
         self._record_end()
         self._to_release.close()
@@ -147,11 +146,11 @@ class ChainRun(ABC):
     def spec(self, parallelism: int, local: str, *, epoch: int | None = None, asks: bool = True) -> BatchSpec:
         """Decide all that is the same for every task of the next batch.
 
-        It carries the merged epoch of the commits so far, or the one given here, if that is new to the operators. `asks`
+        It carries the merged epoch of the commits so far, or the one given here, if that is new to the steps. `asks`
         tells whether it is a batch for which the sources were asked for data.
         """
         sequence = self.head.sequence + 1
-        asked = self.asking.begin()
+        asked = self.poll_clock.begin()
         now, last, epoch = (
             batch_time(self.clock(), self.head.now),
             self.head.delivered_epoch,
@@ -168,6 +167,7 @@ class ChainRun(ABC):
             n_shards=self.job.n_shards,
             parallelism=max(1, min(self.cells.parallelism() or parallelism, self.job.n_shards)),
             now=now,
+            after=self.head.batch,
             asked=asked if asks else None,
             last_epoch=last,
             behind=self.head.behind,
@@ -180,7 +180,7 @@ class ChainRun(ABC):
         )
 
     def overridden(self, parallelism: int | None) -> str | None:
-        """Return what to tell whoever starts the job with a parallelism that an earlier rescale overrides; None if none does."""
+        """Return a message if an earlier rescale overrides the given parallelism; otherwise None."""
         ordered = self.cells.parallelism()
         if parallelism is None or ordered is None or ordered == parallelism:
             return None
@@ -191,7 +191,7 @@ class ChainRun(ABC):
 
     @property
     def owes_epoch(self) -> bool:
-        """Whether operators act on epochs, and one is due that they have not got."""
+        """Whether steps act on epochs, and one is due that they have not got."""
         return self.plan.driven_by_time() and epoch_due(self.head) is not None
 
     @property
@@ -211,15 +211,15 @@ class ChainRun(ABC):
         spark: Any,
         progress: SourceProgress | None = None,
         operators: Mapping[str, OperatorInfo] | None = None,
-        steps: Steps | None = None,
+        phases: Phases | None = None,
         former: Mapping[str, str] | None = None,
     ) -> bool:
-        """Commit a batch and publish its output. When this returns, both are done; after an error, the chain tells.
+        """Commit a batch and publish its output. After an error, only the chain shows whether the commit was made.
 
         Return whether it is committed: a batch that changed nothing need not be. The run then goes on as if it were. After a
-        crash, its number is given to another batch. `steps` has the time of the batch so far.
+        crash, its number is given to another batch. `phases` has the time of the batch so far.
         """
-        steps = steps or Steps()
+        phases = phases or Phases()
         self._check_shards(reports)
         if is_computed(kind) and not self._published:
             self.publish(spark)  # What the manifest says of all commits before it.
@@ -229,25 +229,26 @@ class ChainRun(ABC):
         if kind == "batch" and self._need_not_commit(manifest):
             self._clock_ahead |= manifest.epoch != self.head.epoch
             self._due_times.take(self.head.sequence, self.head.shards.keys(), self.head.sequence, reports)
-            self.head = moved_on(self.head, manifest)
-            self.asking.end()
+            self.head = uncommitted_head(self.head, manifest)
+            self.poll_clock.end()
             faults.point(SKIPPED)
             return False
         faults.point(COMMITTING)
         committed = self.checkpoints.commit(manifest)
-        steps.done("commit")
+        phases.done("commit")
         faults.point(COMMITTED)
         if is_computed(kind):
             self._due_times.take(self.head.sequence, self.head.shards.keys(), manifest.sequence, reports)
         self.head, self._clock_ahead = committed, False
         self._published = self._published and not is_computed(kind)
         if is_computed(kind):
-            self.publish(spark, steps)
-            self.asking.end()
+            self.publish(spark, phases)
+            self.poll_clock.end()
         faults.point(PUBLISHED)
-        steps.done("publish")
+        phases.done("publish")
+        self._warn(reports)
         if self.figures is not None:
-            self.figures.committed(manifest, spec, reports, steps)
+            self.figures.committed(manifest, spec, reports, phases)
         self.merging.committed()
         self.merging.changed(self.head, {shard for report in reports for shard in (*report.deltas, *report.merged)})
         if manifest.sequence % self.job.collect_every == 0:
@@ -255,22 +256,35 @@ class ChainRun(ABC):
             self._collect()
         return True
 
+    def _warn(self, reports: Sequence[Report]) -> None:
+        """Log the counts that steps want to be warned of."""
+        counts = added({}, (report.counts for report in reports))
+        for node in self.plan.nodes:
+            if (label := node.operator.warns_of) and (number := counts.get(f"{node.name}/{label}")):
+                _LOG.warning(
+                    "job %r: step %r: %d records of commit %d do not meet the expectation",
+                    self.job.name,
+                    node.name,
+                    number,
+                    self.head.sequence,
+                )
+
     def _collect(self) -> None:
-        """Remove what nobody needs. A kept checkpoint that is damaged is no reason to stop: all stays until it is let go."""
+        """Collect garbage. If a kept checkpoint is damaged, the run continues and collects nothing until it is removed."""
         try:
             collect(self.checkpoints, grace=self.job.grace)
         except (CorruptError, NotFound) as error:
             _LOG.warning("nothing is collected while what a kept checkpoint needs is not known: %s", error)
 
     def _need_not_commit(self, manifest: Manifest) -> bool:
-        """Tell whether a batch changed nothing. `FencedError` if another run has committed: what a commit would find out."""
+        """Return whether a batch changed nothing. `FencedError` if another run has committed: what a commit would find out."""
         inputs = self.plan.inputs()
         if self.commits_idle_batches or not is_idle(self.head, manifest, inputs):
             return False
         newest = self.checkpoints.latest()
         if newest is None or newest.sequence != self.head.sequence:
             raise self._fenced(newest)
-        return not clock_is_owed(newest, manifest, inputs)
+        return not clock_must_be_committed(newest, manifest, inputs)
 
     def _fenced(self, newest: Manifest | None) -> FencedError:
         return FencedError(
@@ -290,19 +304,19 @@ class ChainRun(ABC):
             )
 
     def start_sinks(self) -> None:
-        """Let the sinks check, once `reserve` is done, that they can be written to and go on with what is there."""
+        """Let the sinks check, after `reserve`, that they can write and can continue the existing output."""
         start_sinks(self.plan, self.stream)
 
-    def publish(self, spark: Any, steps: Steps | None = None) -> None:
+    def publish(self, spark: Any, phases: Phases | None = None) -> None:
         """Make the newest commit's output visible, after taking back what a restore made void; doing it again does no harm."""
         for line in take_back(self.plan, self.head):
             _LOG.warning("job %r: %s", self.job.name, line)
             self.notices.append(line)
-        publish_output(self.plan, self.folder, self.head, spark, steps)
+        publish_output(self.plan, self.folder, self.head, spark, phases)
         self._published = True
 
     def publish_left(self, spark: Any) -> None:
-        """Publish what a run before this one may have left; let the sinks refuse to go on with it where they cannot."""
+        """Publish what an earlier run may have left unpublished, then let the sinks check their output."""
         self.publish(spark)
         if self.head.outputs:
             # It may be the first output that there is: at the start of the sinks there was none to go on with.
@@ -361,38 +375,41 @@ class JobRun(ChainRun):
         if newest is None:
             # So that others find the lease of a first start: by it they see that the job is starting.
             declare(self.store, self.job)
-        if newest is not None:
-            check_alone(newest)
-            sizes = self._dropped_sizes(newest)
-            self.plan, converted = fitted(
-                self._declared,
-                newest,
-                self.job.n_shards,
-                self.job.aliases,
-                allow_dropped_state=self.terms.allow_dropped_state,
-                sizes=sizes,
-            )
-            told = {name: conversion.said for name, conversion in converted.items()}
-            self.notices = [f"operator {name!r}: {said}" for name, said in told.items() if said]
-            self.notices += notices(self.plan, newest.operators, self.job.aliases)
-            self.notices += [f"operator {name!r}: its state is removed, {held}" for name, held in sizes.items()]
-            idle = idle_aliases(newest.operators, operator_infos(self.plan), self.job.aliases)
-            self.notices += [f"{line} names nothing that is stored: the step begins without state" for line in idle]
-            check_void(self.plan, newest, self.terms.drop_unpublished)
-            check_unpublished(self.plan, newest, self.terms.drop_unpublished)
-            self.notices += dropped_output(newest, self.terms.drop_unpublished)
+        else:
+            self.check(newest)
+
+    def check(self, newest: Manifest) -> None:
+        """Refuse a program that cannot continue the newest commit. Afterwards `plan` is the plan to run."""
+        check_alone(newest)
+        sizes = self._dropped_sizes(newest)
+        self.plan, converted = fitted(
+            self._declared,
+            newest,
+            self.job.n_shards,
+            self.job.aliases,
+            allow_dropped_state=self.terms.allow_dropped_state,
+            sizes=sizes,
+        )
+        told = {name: conversion.said for name, conversion in converted.items()}
+        self.notices = [f"step {name!r}: {said}" for name, said in told.items() if said]
+        self.notices += notices(self.plan, newest.operators, self.job.aliases)
+        self.notices += [f"step {name!r}: its state is removed, {held}" for name, held in sizes.items()]
+        idle = idle_aliases(newest.operators, operator_infos(self.plan), self.job.aliases)
+        self.notices += [f"{line} names nothing that is stored: the step begins without state" for line in idle]
+        check_void(self.plan, newest, self.terms.drop_unpublished)
+        check_unpublished(self.plan, newest, self.terms.drop_unpublished)
+        self.notices += dropped_output(newest, self.terms.drop_unpublished)
 
     def begin(self) -> None:
         self.reserve()
+        check_no_move(self.store, self.job.name)
         first = Manifest(CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4))
-        claimed = claim(self.checkpoints, self.lease, self.token, first, self.terms.drop_unpublished)
-        place = JobPlace(self.job.name, self.job.state, self.job.cells_at)
-        self.head = settle(self.checkpoints, self.store, claimed, self.token, (place,))
+        self.head = claim(self.checkpoints, self.lease, self.token, first, self.terms.drop_unpublished)
         declare(self.store, self.job)
         evolve(self)
 
     def _dropped_sizes(self, newest: Manifest) -> dict[str, str]:
-        """Return how much the operators hold that the program lacks, for people."""
+        """Return how much state the steps hold that the program lacks, for messages."""
         reader = StateReader(self.store, newest)
         sizes = {}
         for name in dropped(newest.operators, operator_infos(self.plan), self.job.aliases):

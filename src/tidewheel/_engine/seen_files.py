@@ -1,9 +1,9 @@
-"""The files that sources have seen, kept like state: the newest in the manifest, older ones in state files.
+"""The files that sources have seen, stored like state: the newest in the manifest, older ones in state files.
 
 A source that reads files for a year has seen millions of them. Writing that list with every commit would cost more than the
-data; losing it would read every file twice. So the state files are merged in tiers, each `FANOUT` times the one below, and
-written as a whole only when they have doubled: a new file costs the same, however many there are. At that point the entries of
-files that are too old to be read again are left out, too.
+data; losing it would read every file twice. So the state files are merged as those of a shard are (`_state/compaction.py`): a new
+file costs the same, however many there are. When everything is merged, the entries of files that are too old to be read again
+are left out.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ import msgspec
 from tidewheel._checkpoint.manifest import Manifest, SeenFile
 from tidewheel._checkpoint.names import Suffix, path, state_file
 from tidewheel._checkpoint.spark_log import OldSeenFile, old_seen_file
-from tidewheel._state.compaction import newest_sequence
+from tidewheel._state.compaction import Merged, adopted, merge, merge_due
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.state_file import StateFile, StateFileWriter
 from tidewheel._storage import Store
 
 INLINE = 256
 """How many entries the manifest itself holds before they go into a state file."""
-FANOUT = 8
-"""How many state files of one tier are merged into one of the next."""
 _TABLE = "files"
 _OLD_TABLE = "seen"
 _SHARD = 0
@@ -92,16 +90,17 @@ class SeenFiles:
         return (), self._moved(base, inline, sequence, set(sources))
 
     def _moved(self, base: Manifest, inline: tuple[SeenFile, ...], sequence: int, sources: set[str]) -> ShardParts:
-        parts = base.driver
-        if has_doubled(parts):
-            entries = [file for file in self.load(base.replace(seen=())) if file.source in sources]
-            snapshot = self._write(entries, sequence, "snap", newest_sequence(parts)) if entries else None
-            return ShardParts(snapshot, (self._write(inline, sequence, "delta", sequence),))
-        kept, merged = parts.deltas, to_merge([part.keys for part in parts.deltas])
-        if merged:
-            inline = (*self._read(kept[-merged:]).values(), *inline)
-            kept = kept[:-merged]
-        return ShardParts(parts.snapshot, (*kept, self._write(inline, sequence, "delta", sequence)))
+        parts, due = base.driver, merge_due(base.driver)
+        if due is not None:
+            entries = list(self._read(due.runs).values())
+            if due.whole:
+                entries = [file for file in remembered(entries, self.ages) if file.source in sources]
+            suffix: Suffix = "snap" if due.whole else "delta"
+            written = self._write(entries, sequence, suffix, due.runs[-1].sequence) if entries else None
+            parts = (
+                ShardParts() if written is None else adopted(parts, Merged(due.runs, (written,), due.whole)) or parts
+            )
+        return merge(parts, [self._write(inline, sequence, "delta", sequence)])
 
     def _write(self, files: Iterable[SeenFile], sequence: int, suffix: Suffix, label: int) -> PartRef:
         writer = StateFileWriter()
@@ -111,34 +110,6 @@ class SeenFiles:
         name = state_file(sequence, self._run, _DRIVER_TASK, next(self._attempts), suffix)
         self._store.create(path(self._job, name), data)
         return writer.parts(FileRef(name, len(data), checksum), label)[_SHARD]
-
-
-def has_doubled(parts: ShardParts) -> bool:
-    """Return whether the deltas have as many entries as the snapshot, and enough to be worth writing it again. Pure."""
-    fresh = sum(part.keys for part in parts.deltas)
-    return fresh >= FANOUT * FANOUT * max(INLINE, 1) and fresh >= (
-        parts.snapshot.keys if parts.snapshot is not None else 0
-    )
-
-
-def to_merge(sizes: Sequence[int]) -> int:
-    """Return how many of the newest deltas, given by their numbers of entries, go into the next one. Pure.
-
-    A tier is full when it has `FANOUT - 1` deltas: with the new entries they make one of the next tier, which may fill that.
-    """
-    total = tier = max(INLINE, 1)
-    merged = 0
-    while True:
-        tier *= FANOUT
-        more = 0
-        for size in reversed(sizes[: len(sizes) - merged]):
-            if size >= tier:
-                break
-            more += 1
-            total += size
-        if more < FANOUT - 1 and total < tier:
-            return merged
-        merged += more
 
 
 def remembered(files: Iterable[SeenFile], ages: Mapping[str, int]) -> list[SeenFile]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tidewheel._core.hashing import shards_of_column
 from tidewheel._engine.shards import task_of_each
-from tidewheel._values.columns import repeats
+from tidewheel._values.columns import is_encoded_text, repeats
 
 
 class Share:
@@ -22,7 +22,9 @@ class Share:
 
     def __init__(self, key: str, n_shards: int, parallelism: int, task: int) -> None:
         """Take the key's column, which has text or integers, and which task of how many this is."""
-        self._key, self._n_shards, self._parallelism, self._task = key, n_shards, parallelism, task
+        self.key, self._n_shards, self._parallelism, self._task = key, n_shards, parallelism, task
+        self._dictionary: pa.Array | None = None
+        self._is_own_code: npt.NDArray[np.bool_] = np.empty(0, bool)
         self.looked_through = 0
         """Records that were there."""
         self.kept = 0
@@ -30,24 +32,36 @@ class Share:
 
     def of(self, columns: pa.RecordBatch) -> pa.RecordBatch:
         """Return the task's own records among these, in their order."""
-        own = columns.filter(pa.array(self._is_own(columns.column(self._key))))
+        own = columns.take(pa.array(np.flatnonzero(self._is_own(columns.column(self.key)))))
         self.looked_through += columns.num_rows
         self.kept += own.num_rows
         return own
 
     def _is_own(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
         """Tell of each key whether it is the task's; a record without one, which `key_by` refuses, is the first task's."""
+        own: npt.NDArray[np.bool_]
+        if is_encoded_text(keys.type):
+            if keys.null_count == keys.dictionary.null_count == 0:
+                own = self._has_codes(keys.dictionary)[keys.indices.to_numpy()]
+                return own
+            keys = keys.dictionary_decode()
         is_text = pa.types.is_string(keys.type)
         present = pc.fill_null(keys, "" if is_text else 0) if keys.null_count else keys
         if is_text and repeats(present):
             # Each distinct key is asked once.
             codes = present.dictionary_encode()
-            own: npt.NDArray[np.bool_] = self._has(codes.dictionary)[codes.indices.to_numpy()]
+            own = self._has(codes.dictionary)[codes.indices.to_numpy()]
         else:
             own = self._has(present if is_text else present.cast(pa.int64()))
         if keys.null_count:
             own[keys.is_null().to_numpy(zero_copy_only=False)] = self._task == 0
         return own
+
+    def _has_codes(self, dictionary: pa.Array) -> npt.NDArray[np.bool_]:
+        """Return for each key of a dictionary whether it is the task's. The batches of a file often have the same dictionary."""
+        if self._dictionary is None or not self._dictionary.equals(dictionary):
+            self._dictionary, self._is_own_code = dictionary, self._has(dictionary)
+        return self._is_own_code
 
     def _has(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
         tasks = task_of_each(shards_of_column(keys, self._n_shards), self._parallelism)

@@ -1,6 +1,6 @@
-"""A job that nothing runs: go back to an earlier checkpoint, and look at its keys, take them out and put them in.
+"""A job that is not running: restore an earlier checkpoint; list, remove and add the state of keys.
 
-`interrogate` lists the keys that are there; `collect` takes a key's state out of every operator; `acquire` puts it in.
+`interrogate` lists the keys that are there; `collect` takes a key's state out of every step; `acquire` puts it in.
 Nothing counts before `commit`, which is a commit as any other: one record in the job's chain.
 """
 
@@ -36,11 +36,11 @@ from tidewheel._storage import Store
 from tidewheel.errors import StateError
 
 Collected = dict[str, bytes]
-"""One key's encoded state by operator; its timers by `operator/timers`, and segments of its state by `operator/segments`."""
+"""One key's encoded state by step; its timers by `step/timers`, and segments of its state by `step/segments`."""
 
 
 def states(store: Store, manifest: Manifest) -> dict[str, dict[Any, bytes]]:
-    """Return every operator's encoded state by key, as of a commit."""
+    """Return every step's encoded state by key, as of a commit."""
     fetch, reader = opener(store, manifest.id.stream_id), StateReader(store, manifest)
     values: dict[str, dict[Any, bytes]] = {}
     for shard, parts in sorted(manifest.shards.items()):
@@ -63,7 +63,7 @@ def restore_stopped(
 
 
 class StoppedJob:
-    """A job that no run holds, claimed so that its keys can be looked at and moved.
+    """A claimed job that is not running. The state of its keys can be listed, removed and added.
 
     with StoppedJob(job) as stopped:
         state = stopped.collect("ada")
@@ -91,7 +91,7 @@ class StoppedJob:
         self._run.release()
 
     def interrogate(self, shards: Iterable[int] | None = None) -> set[Any]:
-        """Return the keys that have state in any operator, of some shards or of all; dropped keys are not among them."""
+        """Return the keys that have state in any step, of some shards or of all; dropped keys are not among them."""
         manifest = self._run.head
         chosen = manifest.shards if shards is None else {s: manifest.shards[s] for s in shards if s in manifest.shards}
         held = {
@@ -105,13 +105,13 @@ class StoppedJob:
         return {from_stored(key) for _, table, key in held if not is_beside(table)}
 
     def collect(self, key: Any) -> Collected:
-        """Take a key's state out of every operator and return it; empty if there is none."""
+        """Take a key's state out of every step and return it; empty if there is none."""
         stored, shard = self._placed(key)
         parts = self._run.head.shards.get(shard, ShardParts())
         states: Collected = {}
         for table in sorted(shard_tables(parts, shard, self._fetch)):
             if is_beside(table):
-                self._collect_beside(shard, table, stored, states)
+                self._collect_entries(shard, table, stored, states)
                 continue
             at = (shard, table, stored)
             value = self._changes[at] if at in self._changes else shard_get(parts, shard, table, stored, self._fetch)
@@ -120,7 +120,7 @@ class StoppedJob:
                 self._changes[at] = None
         return states
 
-    def _collect_beside(self, shard: int, table: str, stored: bytes, taken: Collected) -> None:
+    def _collect_entries(self, shard: int, table: str, stored: bytes, taken: Collected) -> None:
         """Take the key's entries out of a table in which they have keys of their own."""
         parts = self._run.head.shards.get(shard, ShardParts())
         there: dict[bytes, bytes | None] = {
@@ -140,12 +140,12 @@ class StoppedJob:
         for table in state:
             if table.partition("/")[0] not in known:
                 raise StateError(
-                    f"there is no operator {table!r} with state to acquire; there are {', '.join(sorted(known))}"
+                    f"there is no step {table!r} with state to acquire; there are {', '.join(sorted(known))}"
                 )
             segments = f"{table}/{SEGMENTS}"
             if segments in there:
                 # Nothing would refer to those of the state that was there.
-                self._collect_beside(shard, segments, stored, {})
+                self._collect_entries(shard, segments, stored, {})
         for table, value in state.items():
             if is_beside(table):
                 for entry, content in _entries(table, value):

@@ -1,4 +1,4 @@
-"""The cells of a stored job, for those who do not have its program: found by the job's name, checked as it declares them."""
+"""The cells of a stored job, for callers without its program: found by the job's name, checked against the declared types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StoredCells:
     declaration: Declaration
 
     def declared(self, name: str) -> DeclaredCell:
-        """Return a declared cell; a `ConfigError` with those that the job declares if it is none of them."""
+        """Return a declared cell; raise a `ConfigError` that lists the declared cells if there is no such cell."""
         return self.declaration.cell(self.job, name)
 
     def open(self, connection: Connection, name: str, declared: Any = None) -> CellWriter[Any]:
@@ -83,7 +83,7 @@ def stored_cells(store: Store, job: str, cells: str | None = None) -> StoredCell
         )
     if declared is None:
         raise ConfigError(
-            f"job {job!r} ran last in a version that did not write down its cells; start it once, or say where they are "
+            f"job {job!r} ran last in a version that did not store its cells; start it once, or say where they are "
             f"with --at URL --namespace {CONFIGURATION}"
         )
     return StoredCells(job, cells_of(place_of_job(store, job, cells)), declared)

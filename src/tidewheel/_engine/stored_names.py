@@ -1,7 +1,7 @@
-"""What a job has stored under names: the state of operators, and the offsets of sources.
+"""What a job has stored under names: the state of steps, and the offsets of sources.
 
-A program goes on with what has the name of one of its own steps, or a former name that it gives as an alias. The rest is let go
-name by name, and never by mistake. Pure.
+A program continues what is stored under the name of one of its steps, or under a former name that it gives as an alias.
+Everything else is dropped only if the user names it. Pure.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from tidewheel.errors import ConfigError, StateError
 
 @dataclass(frozen=True)
 class Stored:
-    """A sort of thing that is stored under names, in the words of messages."""
+    """A kind of thing that is stored under names, with the words for messages."""
 
     owned_by: str
-    """Whose name it is, with an article."""
+    """The owner of the name, with an article."""
     content: str
     gone: str
-    """What is lost, and what becomes of it."""
+    """What is lost, and what happens to it."""
     option: str
-    """What lets it go, as Python spells it."""
+    """The option that drops it, in Python."""
 
     @property
     def owner(self) -> str:
-        """Whose name it is."""
+        """The owner of the name."""
         return self.owned_by.split()[1]
 
     @property
     def flag(self) -> str:
-        """What lets it go, on the command line."""
+        """The option that drops it, on the command line."""
         return f"--{self.option.replace('_', '-')}"
 
 
-STATE = Stored("an operator", "state", "that state, which is then removed", "allow_dropped_state")
+STATE = Stored("a step", "state", "that state, which is then removed", "allow_dropped_state")
 OFFSETS = Stored("a source", "offsets", "those offsets, which are then forgotten", "allow_dropped_source")
 
 
 def check_names(option: str, names: object) -> None:
-    """Raise a `ConfigError` where an option that lets go by name has no list of names: text would be taken letter by letter."""
+    """Raise a `ConfigError` if an option that takes a list of names got a text: its letters would be taken for names."""
     if isinstance(names, str) or not isinstance(names, Collection):
         raise ConfigError(f'{option} is a list of names, such as ["last"], not {names!r}')
 
 
 def renamed(stored: Collection[str], present: Collection[str], aliases: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return the former name of each operator or source that has something under that name and not under its own.
+    """Return the former name of each step or source that has something under that name and not under its own.
 
     A `StateError` where an alias can only be meant the other way round.
     """
@@ -85,10 +85,10 @@ def idle_aliases(stored: Collection[str], present: Collection[str], aliases: Map
     ]
 
 
-def letting_go(sort: Stored, names: Sequence[str]) -> str:
-    """Return how to let go of what is stored under these names, on the command line and in Python.
+def drop_option(sort: Stored, names: Sequence[str]) -> str:
+    """Return the options that drop what is stored under these names, for the command line and for Python.
 
-    >>> letting_go(OFFSETS, ["a", "b"])
+    >>> drop_option(OFFSETS, ["a", "b"])
     "--allow-dropped-source a --allow-dropped-source b (allow_dropped_source=['a', 'b'])"
     """
     return f"{' '.join(f'{sort.flag} {name}' for name in names)} ({sort.option}={list(names)!r})"
@@ -119,7 +119,7 @@ def check_dropped(
         f"{', '.join(map(repr, sorted(present))) or f'none with {sort.content}'}). A name is the identity of the {sort.content} "
         f"of {sort.owned_by}: give the {sort.owner} its old name back; if it was renamed, write "
         f"{_alias_lines(lost, stored, present)}; or go on without {sort.gone}, with "
-        f"{letting_go(sort, lost)}"
+        f"{drop_option(sort, lost)}"
         + "".join(f". {line} names nothing that is stored" for line in idle_aliases(stored, present, aliases))
         + "".join(
             f". Nothing is stored under {name!r}, which is to be dropped" for name in allowed if name not in stored

@@ -22,7 +22,7 @@ from tidewheel._connectors.sink import Staging
 from tidewheel._connectors.split import Split
 from tidewheel._core import faults
 from tidewheel._core.transient import raise_transient
-from tidewheel._core.user_code import summary, user_traceback
+from tidewheel._core.user_code import stop_at, summary, user_traceback
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
@@ -40,19 +40,23 @@ from tidewheel._operators.base import Process, without
 from tidewheel._operators.graph import Node, Port
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._state.codec import StateCodec
+from tidewheel._state.row_table import RepeatedRows, RowTable
 from tidewheel._state.task_state import KeyedState, RawTable
 from tidewheel._state.timers import SUFFIX as TIMERS
 from tidewheel._state.timers import TimerTable
 from tidewheel._storage import open_store
 from tidewheel._time.shard_epochs import earliest
 from tidewheel._values import Batch, Shape
-from tidewheel.errors import OperatorError, Retry, StateError, TidewheelError
+from tidewheel.errors import Retry, StateError, StepError, TidewheelError
 
 SourceSplit = tuple[int, Split]
 """The number of a source among the plan's, and a part of its batch."""
 
 STARTED = faults.declare("task.started", "a task has begun, nothing is read")
 REPORTED = faults.declare("task.reported", "a task has done all but hand over its report")
+
+Trace = Callable[[Port, Batch], None]
+"""Is called with what each output of a step emits, before messages are combined for a shuffle."""
 
 _RAW = Shape("dict", dict)
 _LAST = (1 << 63) - 1
@@ -75,13 +79,14 @@ def run_level(
     batches: Iterator[pa.RecordBatch],
     splits: Sequence[SourceSplit] = (),
     source: int = 0,
+    trace: Trace | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Run one partition of a level and yield wire rows, the report of the task last.
 
     `splits` are what level 0 reads itself, each with the number of its source. `batches` are for level 0 the rows of one source,
-    whose number is `source`; for other levels they are wire rows.
+    whose number is `source`; for other levels they are wire rows. `trace` observes all messages.
 
-    A program error becomes a report with a failure, so that the driver knows operator, key and record as they are; any other
+    A program error becomes a report with a failure, so that the driver knows step, key and record as they are; any other
     error is raised, and whoever runs the tasks may try again.
     """
     faults.point(STARTED)
@@ -92,12 +97,12 @@ def run_level(
     step: _Step | None = None
     try:
         pin(plan.cells, spec.cell_values())
-        step = _Step(plan, spec, level, task)
+        step = _Step(plan, spec, level, task, trace)
         for rows in step.run(batches, splits, source):
             handed = time.perf_counter()
             yield rows
             step.idle += time.perf_counter() - handed
-    except (OperatorError, Retry, StateError, WholeRecordsNeeded) as error:
+    except (StepError, Retry, StateError, WholeRecordsNeeded) as error:
         for _ in batches:  # A worker whose input was not read to the end is not used again.
             pass
         # An error names a record, or the columns that there are.
@@ -118,10 +123,10 @@ def _report_row(report: Report) -> pa.RecordBatch:
 
 
 class _Step:
-    def __init__(self, plan: Plan, spec: BatchSpec, level: int, task: TaskIdentity) -> None:
-        self.plan, self.spec, self.level, self.task = plan, spec, level, task
+    def __init__(self, plan: Plan, spec: BatchSpec, level: int, task: TaskIdentity, trace: Trace | None = None) -> None:
+        self.plan, self.spec, self.level, self.task, self.trace = plan, spec, level, task, trace
         self.store = open_store(spec.state)
-        self.output = TaskOutput(plan, self._staging)
+        self.output = TaskOutput(plan, self._staging, silent=spec.silent)
         self.state = BatchState(spec, self.store, task.partition, map(self._delta_file, itertools.count()))
         self.origin = Attempt(level, task.partition, task.attempt)
         self.pending: list[wire.Row[bytes]] = []
@@ -152,7 +157,7 @@ class _Step:
         return self.spec.shared_key is not None and self.level == 1
 
     def _share(self) -> Share | None:
-        """Return what tells the task's own records from others, where it reads the whole batch."""
+        """Return the filter for the task's own records, if each task reads the whole batch."""
         spec = self.spec
         if spec.shared_key is None or self.level != 1:
             return None
@@ -193,7 +198,7 @@ class _Step:
     def _catch_up(self) -> None:
         """Give the shards that are behind the epoch that the others got, as a batch without data would.
 
-        What they owe up to it goes out with its own timestamps, and through the operators behind as if it were on time.
+        What they owe up to it goes out with its own timestamps, and through the steps behind as if it were on time.
         """
         epoch = self.spec.last_epoch
         assert epoch is not None, "what is behind is behind an epoch"
@@ -211,13 +216,15 @@ class _Step:
         """Feed what this task reads itself to its source, one batch of columns at a time."""
         sources = self.plan.sources()
         for number, split in splits:
+            if self.share is not None:
+                split = split.with_codes(self.share.key)
             for columns in self._awaited(split.read()):
                 own = columns if self.share is None else self.share.of(columns)
                 self._deliver(((sources[number].id, 0),), Batch(_RAW, columns=own))
                 yield
 
     def _read(self, batches: Iterator[pa.RecordBatch], source: int) -> Iterator[None]:
-        """Feed the input to the operators, one batch of messages at a time."""
+        """Feed the input to the steps, one batch of messages at a time."""
         if self.level == 0 or self._begins_at_source:
             node = self.plan.sources()[source]
             for columns in self._awaited(batches):
@@ -273,12 +280,14 @@ class _Step:
             self.busy.end()
 
     def emit(self, port: Port, batch: Batch) -> None:
-        """Send what an operator gave to the operators of this level and over the edges to later ones."""
+        """Send what a step gave to the steps of this level and over the edges to later ones."""
         node = self.plan.nodes[port.node]
         if node.operator.shuffles:
             batch = self._of_own_shards(node, batch)
             self.key_sample.look_at(node.name, batch)
         self.emitted[node.name] = self.emitted.get(node.name, 0) + len(batch)
+        if self.trace is not None:
+            self.trace(port, batch)
         self._deliver(self.plan.local.get(port, ()), batch)
         for edge in self.plan.crossing(port):
             combiner = self._combiner_of(edge)
@@ -293,7 +302,7 @@ class _Step:
         shards = shards_of(batch, self.spec.n_shards)
         strange = np.flatnonzero(~np.isin(shards, list(held))).tolist()
         for position in strange:
-            error = OperatorError(
+            error = StepError(
                 f"the key belongs to shard {shards[position]}, which this node of the fleet does not have: the event was sent to "
                 "the inbox under another key than the one that key_by takes. Route events by the key of the program"
             )
@@ -301,7 +310,7 @@ class _Step:
         return without(batch, strange)
 
     def _finish_combining(self, level: int) -> None:
-        """Let what is combined for the operators of a level go on to them."""
+        """Send combined messages to the steps of a level."""
         for edge, combiner in list(self.combiners.items()):
             if self.plan.edges[edge].level == level:
                 for batch in combiner.finish():
@@ -383,7 +392,7 @@ class _Step:
 
 
 class _NodeContext:
-    """The `Context` of one operator in one task."""
+    """The `Context` of one step in one task."""
 
     def __init__(self, step: _Step, node: Node) -> None:
         self._step, self._node = step, node
@@ -409,11 +418,12 @@ class _NodeContext:
     def write(self, columns: pa.RecordBatch) -> None:
         self._step.output.write(self._node, columns)
 
-    def reject(self, error: Exception, batch: Batch, position: int) -> None:
+    def reject(self, error: Exception, batch: Batch, position: int, *, stop: bool = False) -> None:
+        stop_at(error)
         self.check_transient(error)
         if self._step.spec.partial:
-            raise WholeRecordsNeeded(f"operator {self.operator!r} rejects a record") from error
-        self._step.output.reject(self._node, error, batch, position)
+            raise WholeRecordsNeeded(f"step {self.operator!r} rejects a record") from error
+        self._step.output.reject(self._node, error, batch, position, stop=stop)
 
     def check_transient(self, error: Exception) -> None:
         raise_transient(self.operator, error, self._node.retry)
@@ -427,21 +437,34 @@ class _NodeContext:
     def raw_table(self) -> RawTable:
         return self._step.state.opened.raw(self._table(""))
 
+    def row_table(self) -> RowTable | RepeatedRows:
+        if self._step.spec.behind:
+            return RepeatedRows(self.raw_table())  # Shards that catch up do so before the batch's own data.
+        return self._step.state.opened.rows(self._table(""))
+
     def timers(self, table: str = TIMERS) -> TimerTable:
         return self._step.state.opened.timers(self._table(table))
 
     def clock(self) -> int | None:
         return self.last_epoch if self.epoch is None else self.epoch
 
-    def saw(self, name: str, epoch: int | None) -> None:
+    def report_clock_input(self, name: str, epoch: int | None) -> None:
         before = self._step.frontiers.get(name)
         if epoch is None or before is None or epoch > before:
             self._step.frontiers[name] = before if epoch is None else epoch
 
     def keyed(self, kinds: Mapping[str, set[str]]) -> None:
-        self._step.key_kinds = merged_kinds(
-            self._step.key_kinds, kinds_by_name(self.operator, kinds), plan=self._step.plan
-        )
+        try:
+            self._step.key_kinds = merged_kinds(
+                self._step.key_kinds, kinds_by_name(self.operator, kinds), plan=self._step.plan
+            )
+        except StepError as error:
+            # The step that rejects the record names the step.
+            raise StepError(str(error).removeprefix(f"step {self.operator!r}: ")) from None
+
+    def batch_identity(self, *, keyed: bool) -> str:
+        spec, task = self._step.spec, "" if keyed else self._step.task.partition
+        return f"{spec.stream}:{self.operator}:{spec.after}:{task}"
 
     def count(self, label: str, number: int) -> None:
         name = f"{self.operator}/{label}"

@@ -26,7 +26,7 @@ from tidewheel._engine.task import SourceSplit
 SMALL_BYTES = 256 * 1024
 """A batch whose splits have up to this many bytes is small; so is one without splits if the state has no more."""
 
-Hands = Sequence[Sequence[SourceSplit]]
+SplitsByTask = Sequence[Sequence[SourceSplit]]
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class Layout(msgspec.Struct, frozen=True):
     """What is pinned for the batch, with the number of tasks of each level but the first."""
     levels: range
     """The levels that run, and so report."""
-    hands: Hands
+    splits: SplitsByTask
     """The splits that each task of the first of these levels reads, in the order of the source."""
 
     @property
@@ -55,9 +55,9 @@ def divided(spec: BatchSpec, levels: range, splits: Sequence[SourceSplit], sourc
     if source_key is not None and may_be_shared([split for _, split in splits], spec.parallelism):
         shared = msgspec.structs.replace(spec, shared_key=source_key)
         return Layout(shared, levels[1:], [splits] * spec.parallelism)
-    hands = dealt([split.size for _, split in splits], spec.parallelism)
+    by_task = dealt([split.size for _, split in splits], spec.parallelism)
     # A batch without splits has one task all the same.
-    return Layout(spec, levels, [[splits[position] for position in hand] for hand in hands] or [[]])
+    return Layout(spec, levels, [[splits[position] for position in positions] for positions in by_task] or [[]])
 
 
 def is_small(size: int, seconds: float | None, overhead: float, tasks: int) -> bool:

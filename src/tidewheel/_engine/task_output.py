@@ -1,4 +1,4 @@
-"""What a task writes to sinks: staged, so that it counts when the batch is committed; rejected records among it."""
+"""The output of a task for sinks, staged until the batch is committed, with rejected records for the dead-letter sink."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tidewheel._operators.graph import Node
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._values import Batch
 from tidewheel._values.json_text import json_text, key_text
-from tidewheel.errors import OperatorError, Retry
+from tidewheel.errors import Retry, StepError
 
 OUTPUT_PREPARED = faults.declare("task.output-prepared", "a task's output is staged")
 
-DEAD_LETTER_SCHEMA = pa.schema([(name, pa.string()) for name in ("operator", "key", "record", "error", "traceback")])
+DEAD_LETTER_SCHEMA = pa.schema([(name, pa.string()) for name in ("step", "key", "record", "error", "traceback")])
 """The columns of a dead-letter sink."""
 
 Letter = dict[str, str | None]
@@ -36,44 +36,45 @@ _DEAD_LETTERS, _DEAD_BYTES = 1000, 16 << 20
 _SHORTEST = 1000
 """How many characters a text of a dead letter has at the least before the sink's refusal ends the batch."""
 _LETTERS = 3
-"""How many of an operator's rejected records a task tells of."""
+"""How many of a step's rejected records a task reports."""
 _LETTER_TEXT, _LETTER_TRACEBACK = 500, 4000
 
 
 class TaskOutput:
     """The output of one attempt of a task. A sink is opened at its first row."""
 
-    def __init__(self, plan: Plan, staging: Callable[[str], Staging]) -> None:
-        """Take the plan, and a function that returns where this attempt stages for a sink."""
-        self._plan, self._staging = plan, staging
+    def __init__(self, plan: Plan, staging: Callable[[str], Staging], *, silent: bool = False) -> None:
+        """Take the plan, and a function that returns where this attempt stages for a sink. `silent`: only count rows."""
+        self._plan, self._staging, self._silent = plan, staging, silent
         self._written: dict[str, tuple[SinkPartition, int]] = {}
         self._dead_letters: list[Letter] = []
         self._dead_bytes = 0
         self.rejected = 0
         self.rejected_by: dict[str, int] = {}
         self.letters: list[DeadLetter] = []
-        """The first few rejected records of each operator, cut short."""
+        """The first few rejected records of each step, cut short."""
 
     def write(self, node: Node, columns: pa.RecordBatch) -> None:
         """Write rows to the sink of a node."""
         operator = node.operator
         assert isinstance(operator, SinkOperator)
-        partition, rows = self._written.get(node.name) or (operator.sink.open(self._staging(node.name)), 0)
+        partition, rows = self._written.get(node.name) or (self._opened(node.name, operator), 0)
         self._written[node.name] = (partition, rows)
         partition.write(columns)
         self._written[node.name] = (partition, rows + columns.num_rows)
 
-    def reject(self, node: Node, error: Exception, batch: Batch, position: int) -> None:
-        """Put a message aside that an operator cannot take; an `OperatorError` where there is no dead-letter sink."""
+    def _opened(self, name: str, operator: SinkOperator) -> SinkPartition:
+        return _NoPartition() if self._silent else operator.sink.open(self._staging(name))
+
+    def reject(self, node: Node, error: Exception, batch: Batch, position: int, *, stop: bool = False) -> None:
+        """Put a message aside that a step cannot take. Raise a `StepError` without a sink for it, or with `stop`."""
         key = batch.keys[position] if batch.keyed else None
         record = _record_of(batch, position)
-        if self._plan.dead_letter is None:
+        if stop or self._plan.dead_letter is None:
             about = f"key {shortened(key)}, " if batch.keyed else ""
-            raise OperatorError(
-                f"operator {node.name!r}, {about}record {shortened(record)}: {described(error)}"
-            ) from error
+            raise StepError(f"step {node.name!r}, {about}record {shortened(record)}: {described(error)}") from error
         letter = {
-            "operator": node.name,
+            "step": node.name,
             "key": None if key is None else valid(key_text(key)),
             "record": valid(json_text(record)),
             "error": f"{summary(error)}{empty_cells(error)}",
@@ -117,16 +118,26 @@ class TaskOutput:
                 return
             longest = max(len(text or "") for text in letters[0].values())
             if longest <= _SHORTEST:
-                raise OperatorError(
-                    f"the dead-letter sink {node.name!r} does not take a record that operator {letters[0]['operator']!r} "
+                raise StepError(
+                    f"the dead-letter sink {node.name!r} does not take a record that step {letters[0]['step']!r} "
                     f"rejected: {summary(error)}. Nothing is committed; give the job another dead-letter sink"
                 ) from error
             limit = max(longest // 8, _SHORTEST // 2)
             self._write_letters(node, [{name: text and cut(text, limit) for name, text in letters[0].items()}])
 
 
+class _NoPartition(SinkPartition):
+    """Takes rows and stages nothing."""
+
+    def write(self, columns: pa.RecordBatch) -> None:
+        """Do nothing: `TaskOutput` counts the rows."""
+
+    def prepare(self) -> bytes | None:
+        return None
+
+
 def _record_of(batch: Batch, position: int) -> Any:
-    """Return a record for people, also where Python does not have its values."""
+    """Return a record for messages, even if Python cannot represent its values."""
     try:
         return batch.values[position]
     except Exception:
@@ -142,7 +153,7 @@ def _record_of(batch: Batch, position: int) -> Any:
 def _told(letter: Letter) -> DeadLetter:
     key = letter["key"]
     return DeadLetter(
-        letter["operator"] or "",
+        letter["step"] or "",
         None if key is None else key[:_LETTER_TEXT],
         (letter["record"] or "")[:_LETTER_TEXT],
         beginning(letter["error"] or "", _LETTER_TEXT),

@@ -1,10 +1,13 @@
-"""TaskRunner: where the tasks of a batch run: in tasks of Spark, or in worker processes next to the driver."""
+"""TaskRunner: where the tasks of a batch run: in tasks of Spark, in worker processes next to the driver, or in this process."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 
 from tidewheel._core.closing import Closing
+from tidewheel._engine.commit import check_reports
+from tidewheel._engine.report import Report, decode
 from tidewheel._engine.task_layout import Layout
 
 
@@ -23,8 +26,19 @@ class TaskRunner(Closing):
     def run(self, layout: Layout) -> list[bytes]:
         """Run the tasks to their end and return their encoded reports."""
 
+    def reports(self, layout: Layout) -> list[Report]:
+        """Run the tasks and return their reports. Raise if a task failed, or if the reports do not prove a whole batch."""
+        return checked(self.run(layout), layout)
+
     def cancel(self) -> None:
         """End the tasks in the middle of a batch. From any thread."""
 
     def close(self) -> None:
         """Release processes and other resources."""
+
+
+def checked(payloads: Iterable[bytes], layout: Layout) -> list[Report]:
+    """Decode the reports of a batch and check them (`check_reports`)."""
+    found = [decode(payload) for payload in payloads]
+    check_reports(found, layout.levels, layout.spec.parallelism)
+    return found

@@ -1,9 +1,8 @@
-"""What to write where a window got another length: the old one drains beside the new one. Pure."""
+"""Advice for a window whose length has changed: run the old and the new window together until the old one is empty. Pure."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from tidewheel._engine.plan import Plan
 from tidewheel._operators.graph import Node, Port
 from tidewheel._operators.timestamps.assign_timestamps import AssignTimestamps
 from tidewheel._operators.timestamps.generate_epochs import GenerateEpochs
+from tidewheel._state.layout import StateLayout
 
-_WINDOWS = re.compile(r"windows of (\d+) ns every (\d+) ns from (-?\d+)")
 _WAY = """
 What is open in the old windows cannot be divided among the new ones. Let the old ones come out beside the new, divided by a
 time that is yet to come. In place of the changed line write:
@@ -41,7 +40,7 @@ WAYS = {
     "window": (_STREAM, "events is the stream with timestamps"),
     "window_join": (_SIDES, "left and right are the streams with timestamps"),
 }
-"""By kind of operator: the lines, and what their names stand for."""
+"""By kind of step: the lines, and what their names stand for."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ def window_places(plan: Plan) -> dict[str, WindowPlace]:
     """Return what stands before each window, and each join of windows, of a program."""
     nodes = {node.id: node for node in plan.nodes}
     epochs = [node.operator for node in plan.nodes if isinstance(node.operator, GenerateEpochs)]
-    told = bool(epochs) and all(each.function is None for each in epochs)
-    disorder = max(each.bound for each in epochs) if told else None
+    is_fixed = bool(epochs) and all(each.function is None for each in epochs)
+    disorder = max(each.bound for each in epochs) if is_fixed else None
 
     readers = Counter(port.node for node in plan.nodes for port in node.inputs)
 
@@ -91,9 +90,9 @@ def _time(nodes: Mapping[int, Node], events: Port) -> str:
 
 
 def way_to_another_window(
-    job: str, name: str, kind: str, layouts: tuple[str, str], clock: int | None, place: WindowPlace
+    job: str, name: str, kind: str, layouts: tuple[StateLayout, StateLayout], clock: int | None, place: WindowPlace
 ) -> str:
-    """Return the lines that let windows of one layout follow those of another.
+    """Return the program lines that replace windows of one layout by windows of another.
 
     `clock` is the clock of the data, in ns: that of the input whose time has come furthest.
     """
@@ -122,20 +121,21 @@ def way_to_another_window(
     )
 
 
-def cut(was: str, now: str, clock: int | None, disorder: int | None = None) -> datetime | None:
+def cut(was: StateLayout, now: StateLayout, clock: int | None, disorder: int | None = None) -> datetime | None:
     """Return the first time after all that was read at which a window of each layout begins; None if that is not known.
 
+    >>> from tidewheel._time.windows import Fixed
     >>> hour = 3600 * 10**9
-    >>> layouts = [f"panes of windows of {n * hour} ns every {n * hour} ns from 0: count" for n in (1, 3)]
+    >>> layouts = [StateLayout("panes", Fixed(n * hour, n * hour, 0)) for n in (1, 3)]
     >>> cut(*layouts, clock=1_772_359_000 * 10**9, disorder=hour // 6).isoformat()
     '2026-03-01T12:00:00+00:00'
     """
-    old, new = _WINDOWS.search(was), _WINDOWS.search(now)
-    if old is None or new is None or clock is None or old[3] != new[3]:
+    old, new = was.windows, now.windows
+    if old is None or new is None or clock is None or old.timezone or new.timezone or old.offset != new.offset:
         return None
     # The clock is just before what is on time next. A disorder that is not known is less than a window as a rule.
-    least = clock + (max(int(old[1]), int(new[1])) if disorder is None else disorder + 2)
-    every, offset = math.lcm(int(old[2]), int(new[2])), int(old[3])
+    least = clock + (max(old.length, new.length) if disorder is None else disorder + 2)
+    every, offset = math.lcm(old.every, new.every), old.offset
     begins = offset + -(-(least - offset) // every) * every
     try:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=begins // 1000)

@@ -33,7 +33,6 @@ SCHEMA = pa.schema(
         ("payload", pa.binary()),
     ]
 )
-SPARK_SCHEMA = "target int, edge int, level int, partition int, attempt bigint, number bigint, payload binary"
 ORDER = ("level", "partition", "number")
 """The columns by which a receiving task's rows are sorted."""
 REPORT = -1

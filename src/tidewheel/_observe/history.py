@@ -98,7 +98,7 @@ class History:
         return max((record for record in noted if record.run == run), key=lambda record: record.at, default=None)
 
     def sizes(self, job: str) -> dict[str, dict[int, Stored]]:
-        """Return the size of each operator's shards, from the newest records that include it."""
+        """Return the size of each step's shards, from the newest records that include it."""
         newest = _newest_of_runs(self._listed(job, places.COMMITS))[-_NODES:]
         sizes: dict[str, dict[int, Stored]] = {}
         for record in sorted(self._all(newest, COMMITS), key=lambda record: record.at):

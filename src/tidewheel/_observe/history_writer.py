@@ -50,12 +50,15 @@ class HistoryWriter:
         *,
         keep_seconds: float = KEEP_SECONDS,
         keep_bytes: int = KEEP_BYTES,
+        chunk_commits: int = CHUNK_COMMITS,
+        chunk_bytes: int = CHUNK_BYTES,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         """Use the store at the state URL, the job, and the token of the run."""
         self._store = store.at(places.job_folder(job))
         self._run, self._clock = run, clock
         self._keep_seconds, self._keep_bytes = keep_seconds, keep_bytes
+        self._most_commits, self._most_bytes = chunk_commits, chunk_bytes
         self._commits: deque[CommitRecord] = deque(maxlen=_WAITING)
         self._others: deque[tuple[str, bytes]] = deque(maxlen=_WAITING)
         self._lag: LagRecord | None = None
@@ -84,7 +87,7 @@ class HistoryWriter:
         first = not self._commits and not self._chunk
         self._commits.append(record)
         # Write at once, so that a short run is visible and a fast one does not drop records.
-        if first or len(self._commits) >= CHUNK_COMMITS:
+        if first or len(self._commits) >= self._most_commits:
             self._wake.set()
 
     def failed(self, record: ErrorRecord) -> None:
@@ -144,7 +147,7 @@ class HistoryWriter:
             self._chunk.append(record)
             self._chunk_bytes += len(msgspec.msgpack.encode(record))
             self._newest, self._unwritten = record.at, True
-            if len(self._chunk) >= CHUNK_COMMITS or self._chunk_bytes >= CHUNK_BYTES:
+            if len(self._chunk) >= self._most_commits or self._chunk_bytes >= self._most_bytes:
                 self._write_chunk()
                 self._chunk, self._chunk_bytes = [], 0
                 self._chunks += 1

@@ -123,12 +123,12 @@ class Metrics(Collector):
         """Record the figures of a commit."""
         with self._lock:
             self._worked = self._ticking()
-            self._operators(record)
+            self._steps(record)
             self._add("commits", 1, record.kind)
             self._set("events", record.events)
             self._observe("batch_seconds", record.seconds)
-            for step, seconds in record.steps.items():
-                self._observe("batch_step_seconds", seconds, step)
+            for phase, seconds in record.phases.items():
+                self._observe("batch_phase_seconds", seconds, phase)
             self._set("batch_tasks", record.tasks)
             self._set("parallelism", record.parallelism)
             self._set("last_commit_timestamp_seconds", record.at / 1e9)
@@ -148,22 +148,27 @@ class Metrics(Collector):
             if record.held is not None:
                 self._set("shards_held", record.held)
 
-    def _operators(self, record: CommitRecord) -> None:
+    def _steps(self, record: CommitRecord) -> None:
         counters: Iterable[tuple[str, Mapping[str, float]]] = (
-            ("operator_rows_in", record.rows_in),
-            ("operator_rows_out", record.rows_out),
-            ("operator_busy_seconds", record.busy),
-            ("operator_late_rows", record.late),
-            ("operator_dropped_rows", record.dropped),
-            ("operator_dead_letters", record.dead),
-            ("operator_keys_changed", record.changed),
+            ("step_rows_in", record.rows_in),
+            ("step_rows_out", record.rows_out),
+            ("step_busy_seconds", record.busy),
+            ("step_late_rows", record.late),
+            ("step_dropped_rows", record.dropped),
+            ("step_dead_letters", record.dead),
+            ("step_failed_expectations", record.failed),
+            ("step_keys_changed", record.changed),
         )
         for name, numbers in counters:
-            for operator, number in numbers.items():
-                self._add(name, number, operator)
-        for operator, stored in record.stored.items():
-            self._set("operator_state_keys", stored.keys, operator)
-            self._set("operator_state_bytes", stored.bytes, operator)
+            for step, number in numbers.items():
+                self._add(name, number, step)
+        for step, called in record.called.items():
+            self._add("step_calls", called.calls, step)
+            self._add("step_call_failures", called.failures, step)
+            self._add("step_call_seconds", called.milliseconds / 1e3, step)
+        for step, stored in record.stored.items():
+            self._set("step_state_keys", stored.keys, step)
+            self._set("step_state_bytes", stored.bytes, step)
 
     # Health.
 

@@ -45,9 +45,9 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
-    """A truncated copy of a record that an operator rejected; the dead-letter sink has the whole record."""
+    """A truncated copy of a record that a step rejected; the dead-letter sink has the whole record."""
 
-    operator: str
+    step: str
     key: str | None
     record: str
     error: str
@@ -58,8 +58,20 @@ ENOUGH_FOR_SHARES = 100
 """With fewer messages, shares of keys are meaningless and not recorded."""
 
 
+class Called(msgspec.Struct, frozen=True, array_like=True):
+    """The calls of a `map_async` step."""
+
+    calls: int = 0
+    failures: int = 0
+    """Calls that raised an error or took too long, including those that were repeated."""
+    cached: int = 0
+    """Records whose result was cached."""
+    milliseconds: int = 0
+    """The durations of all calls together."""
+
+
 class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
-    """The figures of one commit. Mappings are by operator unless noted otherwise; missing names mean 0.
+    """The figures of one commit. Mappings are by step unless noted otherwise; missing names mean 0.
 
     Times are ns since 1970.
     """
@@ -79,16 +91,16 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     """How many tasks the batch had: the parallelism, or 1 if it was small."""
     seconds: float = 0.0
     """The time from the batch's start until its output is visible."""
-    steps: dict[str, float] = {}
+    phases: dict[str, float] = {}
     """The seconds of `offsets`, `read`, `tasks`, `commit` and `publish`; the rest is Spark's own work on the batch."""
     rows: int = 0
     """The number of records from the sources."""
     rows_in: dict[str, int] = {}
-    """Messages that reached each operator; for a source, those that it emitted."""
+    """Messages that reached each step; for a source, those that it emitted."""
     rows_out: dict[str, int] = {}
-    """Messages that left each operator; for a sink, those that it staged."""
+    """Messages that left each step; for a sink, those that it staged."""
     busy: dict[str, float] = {}
-    """Seconds in the operators' own code, over all tasks."""
+    """Seconds in the steps' own code, over all tasks."""
     late: dict[str, int] = {}
     dropped: dict[str, int] = {}
     """Messages that went to no output of a `split`."""
@@ -97,9 +109,9 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     changed: dict[str, int] = {}
     """The number of keys whose state changed."""
     stored: dict[str, Stored] = {}
-    """The size of each operator's state."""
+    """The size of each step's state."""
     shards: dict[str, dict[int, Stored]] = {}
-    """The same by operator and shard. Only in some records, about one per minute, and in the last one of a run."""
+    """The same by step and shard. Only in some records, about one per minute, and in the last one of a run."""
     epoch: int | None = None
     """The event time of the job; None if there is none yet, or a bounded run has ended the job."""
     behind: dict[str, dict[str, Behind]] = {}
@@ -128,10 +140,14 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     """Bytes of changes that were merged in the background and adopted by this commit."""
     hot: dict[str, dict[str, float]] = {}
     """By `key_by`: the keys, as Python shows them, with more than a twentieth of its messages, and their shares; by a sample."""
+    called: dict[str, Called] = {}
+    """By `map_async` step."""
+    failed: dict[str, int] = {}
+    """Records that do not meet an expectation (`expect`)."""
 
 
-class OperatorRecord(msgspec.Struct, frozen=True, array_like=True):
-    """An operator of a run's graph."""
+class StepRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A step of a run's graph."""
 
     name: str
     kind: str
@@ -139,7 +155,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, array_like=True):
     level: int
     stateful: bool = False
     inputs: tuple[tuple[str, int], ...] = ()
-    """The operators that it reads, each with the index of the output."""
+    """The steps that it reads, each with the index of the output."""
 
 
 class RunRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -152,7 +168,7 @@ class RunRecord(msgspec.Struct, frozen=True, array_like=True):
     pid: int = 0
     version: str = ""
     n_shards: int = 0
-    operators: tuple[OperatorRecord, ...] = ()
+    steps: tuple[StepRecord, ...] = ()
     ended: int | None = None
     """When it ended normally; None if it runs, has failed, or was killed."""
 

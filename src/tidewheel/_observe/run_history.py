@@ -15,7 +15,7 @@ from tidewheel._core.logs import logger
 from tidewheel._core.text import text_of
 from tidewheel._observe.history import History
 from tidewheel._observe.history_writer import HistoryWriter
-from tidewheel._observe.records import Behind, CommitRecord, ErrorRecord, LagRecord, OperatorRecord, RunRecord, Stored
+from tidewheel._observe.records import Behind, CommitRecord, ErrorRecord, LagRecord, RunRecord, StepRecord, Stored
 from tidewheel._observe.redaction import beginning, ending
 from tidewheel._storage import Store
 
@@ -25,7 +25,7 @@ _LONGEST = 64 << 10
 """The maximum length in characters of a recorded error text and of its traceback."""
 
 Sizes = Mapping[str, Mapping[int, Stored]]
-"""By operator and shard."""
+"""By step and shard."""
 
 
 class RunHistory:
@@ -39,7 +39,7 @@ class RunHistory:
         self._newest: CommitRecord | None = None
         self._failed = False
 
-    def started(self, operators: tuple[OperatorRecord, ...], n_shards: int, version: str) -> None:
+    def started(self, operators: tuple[StepRecord, ...], n_shards: int, version: str) -> None:
         """Record that the run has claimed the job, with the graph of its program."""
         self._record = RunRecord(
             self._run, time.time_ns(), self._node, socket.gethostname(), os.getpid(), version, n_shards, operators

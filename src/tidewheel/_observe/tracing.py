@@ -1,6 +1,6 @@
-"""Traces: one per batch, with a span for each of its steps and tasks, if OpenTelemetry is installed.
+"""Traces: one per batch, with a span for each of its phases and tasks, if OpenTelemetry is installed.
 
-The spans of steps and tasks are created when the batch is over, from existing measurements. So tracing costs a batch
+The spans of phases and tasks are created when the batch is over, from existing measurements. So tracing costs a batch
 almost nothing, and tasks do not need to support it.
 """
 

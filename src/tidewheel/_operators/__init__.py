@@ -1,1 +1,1 @@
-"""Operators: their description in the graph, and their work in a task."""
+"""Steps: their description in the graph, and their work in a task."""

@@ -1,4 +1,4 @@
-"""Work on a whole batch that one record can make fail: find that record, reject it, and go on with the others."""
+"""Process a whole batch; if it fails, find the record at fault, reject it, and continue with the others."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tidewheel.errors import (
     FencedError,
     HeldError,
     LocalDiskFull,
-    OperatorError,
     StateError,
+    StepError,
     StorageError,
 )
 
@@ -29,9 +29,9 @@ def accepted(
 ) -> Iterator[tuple[Batch, T]]:
     """Yield the messages for which `attempt` succeeds, in order and in as few parts as possible, each with its result.
 
-    Where an attempt fails, the part is tried again in halves, down to the single record, which is rejected. So an attempt that
-    fails must leave nothing behind. Without a dead-letter sink, records that do not go together are an `OperatorError`, though
-    each of them succeeds. `of_the_run` are errors that end the batch instead.
+    If an attempt fails, each half is tried again, down to a single record, which is rejected. So an attempt that fails must
+    have no side effects. If both halves succeed and the whole does not, a `StepError` is raised unless there is a
+    dead-letter sink. Errors in `of_the_run` end the batch instead.
     """
     return accepted_places(context, batch, lambda part, _: attempt(part), of_the_run)
 
@@ -42,7 +42,7 @@ def accepted_places(
     attempt: Callable[[Batch, slice], T],
     of_the_run: tuple[type[Exception], ...] = OF_THE_RUN,
 ) -> Iterator[tuple[Batch, T]]:
-    """As `accepted`, for an attempt that also needs to know where in the batch its part is."""
+    """Like `accepted`, but also pass to the attempt the position of its part in the batch."""
     failed: Exception | None = None
     waiting = [slice(0, len(batch))] if len(batch) else []
     while waiting:
@@ -65,5 +65,5 @@ def accepted_places(
             if failed is None or context.keeps_rejected():
                 yield part, result
     if failed is not None and not context.keeps_rejected():
-        # Each half was fine: the records do not go together, and none is at fault.
-        raise OperatorError(f"operator {context.operator!r}: {summary(failed)}") from failed
+        # Both halves succeeded, so the records are incompatible with each other and no single one is at fault.
+        raise StepError(f"step {context.operator!r}: {summary(failed)}") from failed

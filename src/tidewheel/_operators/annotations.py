@@ -1,4 +1,4 @@
-"""What a user's function says about its types."""
+"""The type annotations of a user's function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a function, resolved; empty where there are none or they cannot be resolved."""
+    """Return the resolved annotations of a function; empty if there are none or they cannot be resolved."""
     try:
         return typing.get_type_hints(function)
     except Exception:

@@ -1,4 +1,4 @@
-"""What an operator is: a description in the graph, and a process while a task runs."""
+"""What a step is: a description in the graph, and a process while a task runs."""
 
 from __future__ import annotations
 
@@ -9,81 +9,93 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-from tidewheel._core.fields_read import FieldsRead
+from tidewheel._core.bytecode_reads import FieldsRead
 from tidewheel._core.text import with_article
 from tidewheel._core.user_code import summary
+from tidewheel._state.layout import StateLayout
 from tidewheel._values import ANY, Batch, Shape
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 if TYPE_CHECKING:
     from tidewheel._operators.keyed.combiner import Combiner
     from tidewheel._operators.keyed.state_spec import StateSpec
     from tidewheel._state.codec import StateCodec
+    from tidewheel._state.row_table import RepeatedRows, RowTable
     from tidewheel._state.task_state import KeyedState, RawTable
     from tidewheel._state.timers import TimerTable
     from tidewheel._time.frontier import Input
 
 
 class Context(Protocol):
-    """What a task gives an operator for the length of one batch."""
+    """The services that a task offers a step during one batch."""
 
     operator: str
     shapes: tuple[Shape, ...]
-    """What the values at each output look like, as the graph has it: annotations can be read in the driver only."""
+    """The shapes of the values at the outputs, from the graph: annotations can be read only in the driver."""
     now: int
     """The pinned time of the batch, in ns since the Unix epoch: the same in every task of the batch."""
     timestamps: bool
-    """Whether users see times as datetimes; else as ns."""
+    """Whether users see times as datetimes; otherwise as ns."""
     last_epoch: int | None
-    """The epoch that went out before this batch."""
+    """The epoch that was sent before this batch."""
     epoch: int | None
-    """The epoch that goes out after this batch's data, if there is a new one."""
+    """The epoch that is sent after the data of this batch, if it is new."""
 
     def emit(self, batch: Batch, port: int = 0) -> None:
-        """Send messages to whatever follows the operator."""
+        """Send messages to the next steps."""
 
     def write(self, columns: pa.RecordBatch) -> None:
-        """Write rows to the operator's sink."""
+        """Write rows to the step's sink."""
 
-    def reject(self, error: Exception, batch: Batch, position: int) -> None:
-        """Put a record aside that the operator cannot take: the one place that decides what an error at a record means.
+    def reject(self, error: Exception, batch: Batch, position: int, *, stop: bool = False) -> None:
+        """Handle an error of one record. All steps use this method, so that every error is handled in the same way.
 
-        A transient error raises `Retry`: the batch runs again. Any other error sends the record to the dead-letter sink,
-        or, where there is none, raises an `OperatorError` that names operator, key and record.
+        A transient error raises `Retry`, and the batch runs again. Any other error sends the record to the dead-letter
+        sink or, without such a sink or with `stop`, raises a `StepError` that names the step, the key and the
+        record.
         """
 
     def check_transient(self, error: Exception) -> None:
-        """Raise `Retry` if an error is transient, for an error that belongs to no single record."""
+        """Raise `Retry` if an error is transient. Use it for errors that belong to no single record."""
 
     def keeps_rejected(self) -> bool:
-        """Whether a refused record goes to a dead-letter sink and the batch goes on."""
+        """Whether rejected records go to a dead-letter sink, so that the batch continues."""
 
     def state(self, codec: StateCodec, default: Callable[[], Any], table: str = "") -> KeyedState:
-        """Return the operator's keyed state; `table` names a second one beside it."""
+        """Return the keyed state of the step, or its additional table of this name."""
 
     def raw_table(self) -> RawTable:
-        """Return the operator's state as stored keys and bytes, for operators that work on arrays."""
+        """Return the step's state as stored keys and bytes, for steps that work on arrays."""
+
+    def row_table(self) -> RowTable | RepeatedRows:
+        """Return the step's state as rows of one width, for steps that keep one row per key."""
 
     def timers(self, table: str = "timers") -> TimerTable:
-        """Return the operator's timers; `table`, which ends with "timers", names others beside them."""
+        """Return the timers of the step, or those of an additional table, whose name ends with "timers"."""
 
     def clock(self) -> int | None:
-        """Return the newest epoch that is known: this batch's, or the one before."""
+        """Return the newest known epoch: that of this batch, or the one before it."""
 
-    def saw(self, name: str, epoch: int | None) -> None:
-        """Report that an input of the job's clock gave data, and the epoch that follows from it, if any."""
+    def report_clock_input(self, name: str, epoch: int | None) -> None:
+        """Report that an input of the clock has data, and the epoch that results from the data, if any."""
 
     def keyed(self, kinds: Mapping[str, set[str]]) -> None:
-        """Report the types of the operator's keys, as `kinds_of` returns them; an `OperatorError` if types are mixed."""
+        """Report the types of the step's keys, as `kinds_of` returns them. Mixed types raise a `StepError`."""
+
+    def batch_identity(self, *, keyed: bool) -> str:
+        """Return a text for the step and the batch that is the same if the batch runs again.
+
+        Messages without a key have one for each task, since nothing else keeps equal messages of two tasks apart.
+        """
 
     def count(self, label: str, number: int) -> None:
-        """Add to a counter of the operator, `operator/label` in the manifest."""
+        """Add to a counter of the step, `step/label` in the manifest."""
 
     def shards(self) -> Iterable[int]:
-        """Return the shards of this task that have state or got data."""
+        """Return the shards of this task that have state or received data."""
 
     def shards_awake(self, timers: TimerTable) -> Iterable[int]:
-        """Return the shards of this task in which one of the timers may be due."""
+        """Return the shards of this task that may have a due timer."""
 
     def all_shards(self) -> Iterable[int]:
         """Return all shards of this task, with or without state and data."""
@@ -91,72 +103,77 @@ class Context(Protocol):
 
 @dataclass(frozen=True)
 class Reads:
-    """Which columns of its input an operator reads, and at which of its outputs the input's values go on as they are."""
+    """The input columns that a step reads, and the outputs that pass its input values on unchanged."""
 
     columns: Collection[str]
     passed_on: tuple[int, ...] = ()
     made: Collection[str] = ()
-    """Columns of what goes on that the operator made itself: nobody need give it these."""
+    """Columns of passed-on values that the step adds itself: its input need not have them."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """How the stored state of a key becomes that of today's operator."""
+    """How to convert the stored state of a key for the current step."""
 
     convert: Callable[[bytes], bytes] | None
-    """None: it stays as it is."""
+    """Converts one stored state; None leaves states unchanged."""
     said: str
-    """What becomes of the state, for whoever starts the job."""
+    """A text for the start of the job that says what happens to the state."""
     emptied: tuple[str, ...] = ()
-    """The tables beside the operator's own that begin empty."""
+    """The additional tables of the step that start empty."""
 
 
 class Process(ABC):
-    """An operator at work in one task, for one batch."""
+    """The work of a step in one task, for one batch."""
 
     @abstractmethod
     def on_batch(self, batch: Batch, port: int) -> None:
         """Handle messages that arrived at an input port."""
 
     def on_end_of_data(self) -> None:  # noqa: B027
-        """Do what waits for all data of the batch."""
+        """Do the work that needs all data of the batch."""
 
     def on_schedule(self) -> None:  # noqa: B027
-        """Do what is due by the pinned time."""
+        """Do the work that is due at the time of the batch."""
 
     def on_epoch(self, epoch: int) -> None:  # noqa: B027
         """Handle the epoch, after all data."""
 
 
 class Operator(ABC):
-    """A step of the program. It travels to the tasks, so it holds what the user gave and nothing that runs."""
+    """A step of the program. It is sent to the tasks, so it holds the user's arguments and no open resources."""
 
     kind: ClassVar[str]
     ports: ClassVar[int] = 1
     stateful: ClassVar[bool] = False
     combines: ClassVar[bool] = False
-    """Whether it has a combiner, which shrinks its input before the shuffle."""
+    """Whether it has a combiner, which reduces its input before the shuffle."""
     shuffles: ClassVar[bool] = False
-    """Whether what follows runs in the tasks of the keys, behind a shuffle."""
+    """Whether a shuffle follows, so that the next steps run in the task of each key."""
     needs_time: ClassVar[bool] = False
     """Whether its messages must have timestamps."""
     required: ClassVar[tuple[int, ...]] = ()
-    """The outputs that must lead somewhere: what goes there would be lost otherwise."""
+    """The outputs that a program must read, because their messages would be lost otherwise."""
 
     output_names: ClassVar[tuple[str, ...]] = ()
-    """What people call its outputs, where it has several; an empty name is the one that is meant if nothing is said."""
+    """The names of its outputs, if it has several; an empty name is the default output."""
+
+    @property
+    def order_matters(self) -> bool:
+        """Whether its results depend on the order in which the messages of a key come."""
+        return False
 
     @property
     def step(self) -> str:
-        """What the program calls it."""
+        """The name of the method that adds it to a program."""
         return self.kind
 
     @abstractmethod
     def start(self, context: Context) -> Process:
-        """Return the process that does the work in a task."""
+        """Return the process that does its work in a task."""
 
     def combiner(self, context: Context) -> Combiner:
-        """Return what shrinks its input in the tasks before the shuffle."""
+        """Return the combiner that reduces its input in the tasks before the shuffle."""
         raise NotImplementedError(f"{with_article(self.kind)} has no combiner")
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
@@ -164,124 +181,134 @@ class Operator(ABC):
         return (ANY,)
 
     def timed(self, inputs: tuple[bool | None, ...]) -> bool | None:
-        """Tell whether its output has timestamps. `inputs` tells the same of each input. None: some messages may have one.
+        """Return whether its output has timestamps, given the same for each input. None: some messages may have one.
 
         Raise a `GraphError` if it cannot combine such inputs.
         """
         return inputs[0] if inputs else False
 
     def timestamps(self, inputs: tuple[bool, ...]) -> bool:
-        """Tell whether its messages' times came as timestamps, so that users see datetimes; else they see ns.
+        """Return whether users see the times of its messages as datetimes (True) or as ns, given the same for each input.
 
-        `inputs` tells the same of each input. Raise a `GraphError` if it cannot combine such inputs.
+        Raise a `GraphError` if it cannot combine such inputs.
         """
         return bool(inputs) and inputs[0]
 
     def check(self, inputs: tuple[Shape, ...]) -> None:  # noqa: B027
-        """Refuse, with a `GraphError`, inputs that can never work; called when the graph is built."""
+        """Raise a `GraphError` for inputs that can never work. The graph calls this while it is built."""
 
     def reads(self) -> Reads | None:
-        """Return the columns that it reads. None: it may read all. Columns that no operator reads are not carried."""
+        """Return the columns that it reads; None if it may read all. Columns that no step reads are not loaded."""
         return None
 
     def reads_of(self, columns: pa.Schema | None) -> Reads | None:
-        """As `reads`, for an operator that can tell only where the columns of its input are known."""
+        """Like `reads`, for steps that need to know the columns of their input."""
         return self.reads()
 
     def reads_by_code(self, shape: Shape) -> Reads | None:
-        """As `reads`, for values of a shape, as far as the code of the user's functions proves it. None: it does not.
+        """Like `reads`, if the code of the user's functions proves which columns they read; otherwise None.
 
-        Errors and dead letters show whole records all the same: a batch that has any is read again, whole.
+        Errors and dead letters still show whole records: if a batch has any, the batch is read again with all columns.
         """
         return None
 
     def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
-        """Return the columns at each output where they follow from those of the inputs, which may be known or None.
+        """Return the columns at each output, or None where they do not follow from those of the inputs.
 
-        Raise a `GraphError` for columns that the operator cannot work with.
+        Raise a `GraphError` for columns that the step cannot process.
         """
         return (None,) * self.ports
 
     def input(self, name: str) -> Input | None:
-        """Return what the operator adds to the job's clock. None: it generates no epochs."""
+        """Return the input of the job's clock that the step provides; None if it generates no epochs."""
         return None
 
     @property
+    def needs_dead_letters(self) -> bool:
+        """Whether the program must have a dead-letter sink for it."""
+        return False
+
+    @property
+    def warns_of(self) -> str:
+        """The label of a counter of which the run warns whenever a commit has counted something; empty: none."""
+        return ""
+
+    @property
     def holds_back(self) -> bool:
-        """Whether results wait in it for the clock of the data, beside what it keeps."""
+        """Whether it delays results until the clock of the data has passed their time."""
         return False
 
     @property
     def waits_for_epochs(self) -> str:
-        """What does not happen, in words, where no epoch ever comes; empty: its results need none."""
+        """A text that says what never happens without epochs; empty if its results need no epochs."""
         return ""
 
     @property
     def wants_epochs(self) -> str:
-        """What is amiss, in words, where no epoch ever comes, though its results may be right; empty: nothing."""
+        """A text that warns about missing epochs if its results may still be right; empty if there is no problem."""
         return ""
 
     @property
     def takes_late(self) -> bool:
-        """Whether the user has asked it to take in messages that are behind the clock."""
+        """Whether the user configured it to accept late messages."""
         return False
 
     @property
     def driven_by_time(self) -> bool:
-        """Whether epochs or schedules make it act without data."""
+        """Whether epochs or schedules trigger it without data."""
         return False
 
     @property
     def codec_name(self) -> str:
-        """The codec of its state, for the manifest; empty for operators without state."""
+        """The codec of its state, for the manifest; empty for steps without state."""
         return ""
 
     @property
-    def state_layout(self) -> str:
-        """A text that changes when stored state changes its meaning, so that a changed program is noticed; may be empty."""
-        return ""
+    def state_layout(self) -> StateLayout:
+        """How the state of a key is stored, so that a changed program is detected."""
+        return StateLayout()
 
     @property
     def kept(self) -> Mapping[str, StateSpec]:
-        """The values that it keeps for users and how the program describes them; by side for a join, else under an empty name."""
+        """The types of the user's values in its state: by side for a join, otherwise under an empty name."""
         return {}
 
     def rewritten(self, raw: bytes, convert: Callable[[str, bytes], bytes | None]) -> bytes | None:
-        """Return a key's stored state with each value in it converted, by the value's name in `kept`; None: it has none left."""
+        """Return the stored state of a key with each value converted, by its name in `kept`; None if no value is left."""
         return convert("", raw)
 
     @property
     def results_kept(self) -> Mapping[str, str]:
-        """What its state is to people, by name, each with the numbers of `state_layout` that it is made of; empty: as stored."""
+        """The readable results of its state by name, each with the numbers of `state_layout` it is computed from."""
         return {}
 
-    def takes(self, layout: str) -> bool:
-        """Tell whether stored state of another layout is the operator's as it is: from the next commit on it has this layout."""
+    def takes(self, layout: StateLayout) -> bool:
+        """Return whether stored state of another layout is valid unchanged. The next commit records the new layout."""
         return False
 
-    def continuing(self, layout: str) -> Operator | None:
-        """Return the operator that goes on with stored state of another layout; None if there is none.
+    def continuing(self, layout: StateLayout) -> Operator | None:
+        """Return the step that goes on with stored state of another layout; None if there is none.
 
-        Its own layout may still differ from that of the state: then its `conversion` makes one of the other.
+        If its own layout still differs from that of the state, its `conversion` converts the state.
         """
         return None
 
-    def conversion(self, layout: str) -> Conversion | None:
-        """Return how stored state of another layout becomes that of this operator; None if it cannot."""
+    def conversion(self, layout: StateLayout) -> Conversion | None:
+        """Return how to convert stored state of another layout for this step; None if that is impossible."""
         return None
 
 
 def reads_of_function(read: FieldsRead | None, shape: Shape, passed_on: tuple[int, ...] = ()) -> Reads | None:
-    """Return what a function reads of values of a shape, where its code proves that it reads these fields and no more."""
+    """Return the fields that a function reads, if its code proves that it reads no others."""
     return None if read is None or not shape.hides(read) else Reads(read.names, passed_on)
 
 
 def each(
     context: Context, batch: Batch, function: Callable[[Any], Any], read: FieldsRead | None = None
 ) -> tuple[list[Any], list[int]]:
-    """Call the function with each value; return what it returned, and the positions of the values that were rejected.
+    """Call the function with each value; return the results and the positions of rejected values.
 
-    `read` are the fields that the function reads of a value, where it does nothing else with it.
+    `read` has the fields that the function reads, if it does nothing else with a value.
     """
     values, unreadable = values_of(context, batch, read)
     results: list[Any] = []
@@ -298,9 +325,9 @@ def each(
         else:
             if len(results) + len(rejected) == len(values):
                 return results, sorted([*unreadable, *rejected])
-            # To `map`, a StopIteration from the function means that there are no more values.
-            failure = OperatorError(
-                "the function raised StopIteration; use next(iterator, default) where it may be empty"
+            # `map` takes a StopIteration from the function for the end of the values.
+            failure = StepError(
+                "the function raised StopIteration; use next(iterator, default) if the iterator can be empty"
             )
         position = len(results) + len(rejected)
         if unreadable:
@@ -312,7 +339,8 @@ def each(
 def values_of(context: Context, batch: Batch, read: FieldsRead | None = None) -> tuple[list[Any], list[int]]:
     """Return the values of a batch, and the positions of records that were rejected because they cannot be read.
 
-    Columns can hold what Python does not have, such as a time after the year 9999, or what does not fit the declared type.
+    Columns can hold values that Python cannot represent, such as a time after the year 9999, or that do not match the
+    declared type.
     """
     try:
         return batch.values_read(read), []
@@ -329,35 +357,36 @@ def values_of(context: Context, batch: Batch, read: FieldsRead | None = None) ->
 
 
 def readable(context: Context, batch: Batch, read: FieldsRead | None = None) -> Batch:
-    """Return the batch without the records that cannot be read, which are rejected; the others have their values."""
+    """Reject the records that cannot be read, and return the batch of the others with their values."""
     _, rejected = values_of(context, batch, read)
     return without(batch, rejected)
 
 
 def columns_of(batch: Batch, *, fieldless: bool = False) -> pa.RecordBatch:
-    """Return the values as columns; an `OperatorError` where they do not fit into any, or have no fields.
+    """Return the values as columns. Raise a `StepError` if they do not fit into columns, or have no fields.
 
-    `fieldless`: records without fields are fine, since the caller has columns of its own.
+    `fieldless` accepts records without fields, for callers that add columns of their own.
     """
     try:
         columns = batch.columns
     except Exception as error:
         if batch.shape.schema() is not None:
-            raise OperatorError(
-                f"the values do not fit the type that is declared for them, {batch.shape.describe()}: {summary(error)}. Convert "
-                "them in the step before it, or declare what they are"
+            raise StepError(
+                f"the values do not match their declared type, {batch.shape.describe()}: {summary(error)}. Convert "
+                "them in the previous step, or declare their real type"
             ) from error
-        raise OperatorError(
-            f"the values do not fit into columns of one type: {summary(error)}. Declare what the operator before it returns "
+        raise StepError(
+            f"the values do not fit into columns of one type: {summary(error)}. Declare the type that the previous "
+            "step returns "
             "(returns=…), or convert the values"
         ) from error
     if columns.num_rows != len(batch) and not fieldless:
-        raise OperatorError("records without fields have no column. Leave them out with filter, or give them a field")
+        raise StepError("records without fields have no columns. Remove them with filter, or give them a field")
     return columns
 
 
 def without(batch: Batch, rejected: list[int]) -> Batch:
-    """Return the batch without the rejected positions; the usual case, none, costs nothing."""
+    """Return the batch without the rejected positions, or the batch itself if there are none."""
     if not rejected:
         return batch
     positions = set(rejected)

@@ -1,7 +1,8 @@
-"""Graph: the named operators of a job and how they hang together, checked as it is built."""
+"""Graph: the named steps of a job and their connections, checked while it is built."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,18 @@ from tidewheel._values import Shape
 from tidewheel.errors import GraphError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
-"""What jobs and operators may be called: fit for a file name, and for a command line."""
+"""The form of names of jobs and steps: usable in file names and on command lines."""
+
+
+class AutomaticName(str):
+    """The name of a step to which the program gave none. It may change with the program, so no state has such a name."""
+
+    __slots__ = ()
+
+
+def is_automatic(name: str) -> bool:
+    """Return whether a name was derived from a step: users cannot write a colon in a name."""
+    return ":" in name
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Node:
-    """A named operator, where its inputs come from, and what its outputs look like."""
+    """A named step with the sources of its inputs and the shapes of its outputs."""
 
     id: int
     name: str
@@ -38,37 +50,37 @@ class Node:
     inputs: tuple[Port, ...]
     shapes: tuple[Shape, ...]
     key_name: str | None
-    """The name of the key's column where the output is keyed, else None."""
+    """The name of the key's column if the output is keyed, otherwise None."""
     timed: bool | None = None
     """Whether the messages at its outputs have timestamps; None: some may."""
     timestamps: bool = False
-    """Whether users see these times as datetimes; else as ns."""
+    """Whether users see these times as datetimes; otherwise as ns."""
     schemas: tuple[pa.Schema | None, ...] = ()
-    """The columns at each output where they are known before the run."""
+    """The columns at each output, if they are known before the run."""
     retry: tuple[type[Exception], ...] = ()
-    """Errors of the step's functions that are transient, besides those that always are."""
+    """Errors of the step's functions that are transient, in addition to the built-in ones."""
 
 
 def _taken(name: str, first: tuple[str, str], second: tuple[str, str]) -> str:
-    """Return what to say where two operators, given by kind and line, have one name."""
+    """Return the error text for two steps, given by kind and line, that have the same name."""
     kinds = [f"{with_article(kind)}{f' at {line}' if line else ''}" for kind, line in (first, second)]
     text = (
-        f"there are two operators named {name!r} ({' and '.join(kinds)}); "
-        "a name is the identity of an operator's state: give one of them another"
+        f"there are two steps named {name!r} ({' and '.join(kinds)}); "
+        "a name identifies the state of a step: rename one of them"
     )
     if is_typed_in(first[1]):
-        # What a chain of steps declared before the one that failed stays declared.
-        text += ". If you entered these steps before, make the job anew, job = Job(…), and enter all its steps again"
+        # If a step of a chain fails, the earlier steps of the chain stay in the graph.
+        text += ". If you ran these lines before, create the job again, job = Job(…), and add all its steps again"
     return text
 
 
 class Graph:
-    """The operators of a job in the order they were added, which is an order of the data's flow."""
+    """The steps of a job in the order in which they were added, which is also a valid order of processing."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._lines: dict[str, str] = {}
-        """By name, the line of the program that added the operator."""
+        """The line of the program that added each step, by name."""
 
     def add(
         self,
@@ -77,16 +89,18 @@ class Graph:
         inputs: tuple[Port, ...] = (),
         retry: tuple[type[Exception], ...] = (),
     ) -> Node:
-        """Add an operator. Its name is the identity of its state, so it must be new, and fit for a file name."""
+        """Add a step. Its name identifies its state, so it must be unique and usable as a file name."""
         if not isinstance(name, str) or not name:
             raise GraphError(
-                f"{with_article(operator.step)} needs a name: the first argument, a string that is not empty"
+                f"{with_article(operator.step)} needs a name: pass a non-empty string as the first argument"
             )
-        if not NAME.fullmatch(name):
+        if not NAME.fullmatch(name) and not isinstance(name, AutomaticName):
             raise GraphError(
-                f"the name {name!r} of {with_article(operator.step)} may have letters, digits, '_', '-' and '.', and begins with "
+                f"the name {name!r} of {with_article(operator.step)} may have letters, digits, '_', '-' and '.', and "
+                "begins with "
                 "a letter or digit"
             )
+        name = str(name)  # Reports and history take plain text only.
         line = line_being_run()
         if name in self._lines:
             other = next(node for node in self.nodes if node.name == name)
@@ -99,21 +113,35 @@ class Graph:
             inputs_timed = tuple(self.nodes[port.node].timed for port in inputs)
             if operator.needs_time and False in inputs_timed:
                 raise GraphError(
-                    "its messages have no timestamps; put event_time before it, as in "
+                    "its messages have no timestamps; add event_time before it, as in "
                     '.event_time("at", max_delay="1 minute")'
                 )
             timed = operator.timed(inputs_timed)
             timestamps = operator.timestamps(tuple(self.nodes[port.node].timestamps for port in inputs))
         except GraphError as error:
-            raise GraphError(f"operator {name!r} ({operator.step}): {error}") from None
+            raise GraphError(f"step {name!r} ({operator.step}): {error}") from None
         key_name = self._key_name(operator, inputs)
         node = Node(len(self.nodes), name, operator, inputs, outputs, key_name, timed, timestamps, schemas, retry)
         self.nodes.append(node)
         self._lines[name] = line
         return node
 
+    def automatic_name(self, step: str, argument: object) -> AutomaticName:
+        """Return a name for the next step, from its function or column, or else from its position.
+
+        >>> Graph().automatic_name("map", len), Graph().automatic_name("map", lambda n: n)
+        ('map:len', 'map:1')
+        """
+        function = argument.func if isinstance(argument, functools.partial) else argument
+        called = function if isinstance(function, str) else getattr(function, "__name__", "<lambda>")
+        position = len(self.nodes) + 1
+        if not isinstance(called, str) or called == "<lambda>":
+            return AutomaticName(f"{step}:{position}")
+        name = f"{step}:{re.sub(r'[^A-Za-z0-9_.-]', '-', called)}"
+        return AutomaticName(name if name not in self._lines else f"{name}:{position}")
+
     def shape(self, port: Port) -> Shape:
-        """Return what the values at an output look like."""
+        """Return the shape of the values at an output."""
         return self.nodes[port.node].shapes[port.port]
 
     def _key_name(self, operator: Operator, inputs: tuple[Port, ...]) -> str | None:
@@ -132,7 +160,7 @@ class Graph:
         return (Port(node.id, port) for port in range(node.operator.ports))
 
     def check(self) -> None:
-        """Refuse a graph that cannot run: no source, no sink, an output that leads nowhere."""
+        """Raise a `GraphError` if the graph cannot run: no source, no sink, or an output that nothing reads."""
         kinds = [node.operator.kind for node in self.nodes]
         if "source" not in kinds:
             raise GraphError("the job has no source; begin with job.source(name, …)")
@@ -141,17 +169,17 @@ class Graph:
                 continue
             if not any(self.consumers(port) for port in self.outputs(node)):
                 raise GraphError(
-                    f"operator {node.name!r} ({node.operator.step}) leads nowhere; end the stream with .sink(name, …)"
+                    f"step {node.name!r} ({node.operator.step}) has no sink; end the stream with .sink(name, …)"
                 )
             for port in node.operator.required:
                 if not self.consumers(Port(node.id, port)):
                     raise GraphError(
-                        f"output {port} of operator {node.name!r} ({node.operator.step}) leads nowhere, and what goes there "
-                        "would be lost; give it a sink, discard() if it is not wanted"
+                        f"output {port} of step {node.name!r} ({node.operator.step}) is not read, so its messages "
+                        "would be lost; add a sink, or sinks.discard() if you do not need them"
                     )
 
     def fingerprint(self) -> str:
-        """Return a digest of names, kinds and edges: two programs with the same one have the same shape."""
+        """Return a digest of names, kinds and edges. Programs with the same graph have the same digest."""
         text = "\n".join(
             f"{node.name} {node.operator.kind} {[(self.nodes[p.node].name, p.port) for p in node.inputs]}"
             for node in self.nodes
@@ -159,7 +187,7 @@ class Graph:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def text(self, notes: Mapping[str, str] | None = None) -> str:
-        """Return the graph as lines of text, one per operator, with what there is to say of an operator behind it."""
+        """Return the graph as text, one line per step, each followed by its note if it has one."""
         width = max((len(node.name) for node in self.nodes), default=0)
         lines = []
         for node in self.nodes:
@@ -170,7 +198,7 @@ class Graph:
         return "\n".join(lines)
 
     def _spelled(self, port: Port) -> str:
-        """Return an output for people: the name of its node, and which of its outputs where it has several."""
+        """Return the readable name of an output: its node and, if the node has several outputs, which one."""
         node = self.nodes[port.node]
         if node.operator.ports < 2:
             return node.name
@@ -179,7 +207,7 @@ class Graph:
         return f"{node.name} ({name})" if name else node.name
 
     def unread(self, output: str) -> set[str]:
-        """Return the names of the operators that have an output of this name which no step reads."""
+        """Return the names of the steps whose output of this name is not read by any step."""
         read = {port for node in self.nodes for port in node.inputs}
         return {
             node.name

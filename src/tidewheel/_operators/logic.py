@@ -1,10 +1,10 @@
-"""What a user writes to keep state: messages in, messages out, state per key."""
+"""The classes that a user's stateful code works with: messages, outputs and logics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from datetime import datetime
-from typing import Any, Generic, Protocol
+from typing import Any, ClassVar, Generic, Protocol
 
 import msgspec
 
@@ -13,9 +13,9 @@ from tidewheel._values.type_variables import Emitted, Handled, Key, LogicKey, Se
 
 
 class Message(msgspec.Struct, Generic[Key, Value], frozen=True, gc=False):
-    """One record under its key, with its timestamp where the stream has time.
+    """One record with its key and, on a stream with timestamps, its time.
 
-    That is a datetime in UTC. Where `assign_timestamps` was given integers and their `unit=`, it is an int, ns since 1970 UTC.
+    The time is a datetime in UTC. If the times are integers with a `unit=`, it is an int: ns since 1970 UTC.
     """
 
     key: Key
@@ -24,80 +24,86 @@ class Message(msgspec.Struct, Generic[Key, Value], frozen=True, gc=False):
 
 
 class Output(Protocol[Sent]):
-    """Where an operator sends its messages. `Output[str]` takes values of that type."""
+    """The output of a `StatefulLogic`. `Output[str]` accepts values of that type."""
 
     @property
     def last_epoch(self) -> Any:
-        """The epoch that this operator got last, None if there was none. As all times here, it is a datetime or ns."""
+        """The last epoch that this step received, or None. Like all times here, it is a datetime, or an int in ns."""
 
     @property
     def now(self) -> Any:
-        """The batch's own time: the same in every task, and again if the batch runs again.
+        """The time of the batch. It is the same in every task, and stays the same if the batch runs again.
 
-        Timers of the wall clock are set from it: `output.set_timer(output.now + delay, clock="wall")`. In an
-        `OperatorTester` it is the time of the tester's clock.
+        Use it for wall-clock timers: `output.set_timer(output.now + delay, clock="wall")`. In a `StepTester` it is
+        the time of the tester's clock.
         """
 
     def send(self, message: Message[Any, Sent]) -> None:
-        """Send a message. Its key must be the input's; its time above the last epoch."""
+        """Send a message. Its key must be that of the input message, and its time must be after the last epoch."""
 
     def emit(self, value: Sent) -> None:
-        """Send a value under the key and time of the message that is being handled.
+        """Send a value with the key and the time of the current message.
 
-        From a timer it goes out at the timer's time; from a timer of the wall clock, just above the last epoch.
+        In `on_timer`, the value gets the time of the timer or, for a wall-clock timer, a time just after the last epoch.
         """
 
     def set_timer(self, time: int | datetime, name: str = "", clock: Clock = "event") -> None:
-        """Have `on_timer` called for this key: when the epoch reaches `time`, or, with `clock="wall"`, the batch's time does.
+        """Call `on_timer` for this key when the epoch or, with `clock="wall"`, the time of the batch reaches `time`.
 
-        A key may have any number of timers. Time, name and clock are what tells them apart: setting the same again
-        changes nothing.
+        A key can have any number of timers, identified by time, name and clock. Setting a timer twice has no effect.
         """
 
     def cancel_timer(self, time: int | datetime, name: str = "", clock: Clock = "event") -> None:
-        """Take back a timer of this key; one that is not set is fine."""
+        """Cancel a timer of this key. Cancelling a timer that is not set has no effect."""
 
 
 class StatefulLogic(Generic[State, Handled, Emitted, LogicKey]):
-    """An operator with state per key: subclass it and override what you need.
+    """The code of a `stateful_op`: subclass it and override the methods that you need.
 
-    `StatefulLogic[int, Order, str]` keeps an int per key, handles orders and emits text; the type of the keys may be given
-    as a fourth. Types that are left out can be anything.
+    `StatefulLogic[int, Order, str]` keeps an int per key, receives orders and emits text; a fourth type is that of the
+    keys. Omitted types can be anything.
 
-    A logic is made once and sent to the tasks; keep no state in its attributes: what is not in the key's state is lost.
+    Keep no state in attributes: the instance is created once and copied to the tasks, and only the state of the keys is
+    stored.
     """
 
-    def on_data(self, message: Message[LogicKey, Handled], state: State, output: Output[Emitted]) -> State | None:
-        """Handle one message with the state of its key; return the new state, or None to drop it.
+    _calls_last_timer_only: ClassVar[bool] = False
+    """Whether `on_timer` does what all timers of the key up to its timer are for. Then only the last due one is called."""
+    _all_or_nothing: ClassVar[bool] = False
+    """Whether a message that fails leaves the state as it was, and every state can be stored: then nobody need copy it."""
 
-        A key seen first, or dropped before, gets the default. Send none, one or many messages, all under the same key.
+    def on_data(self, message: Message[LogicKey, Handled], state: State, output: Output[Emitted]) -> State | None:
+        """Handle one message with the state of its key; return the new state, or None to delete it.
+
+        A key without state gets the default. You can send any number of messages, all with the same key.
         """
         raise NotImplementedError(f"{type(self).__name__} must define on_data(message, state, output)")
 
     def on_epoch(self, epoch: Any, states: MutableMapping[LogicKey, State], output: Output[Emitted]) -> None:
-        """Handle an epoch: no message with a timestamp up to `epoch` will come on time.
+        """Handle an epoch: from now on, messages with a timestamp up to `epoch` are late.
 
-        `states` is every key's state of one shard, lazily read and mutable: set an item to change it, delete it to drop
-        it. A state that is changed in place must be set again. Messages up to the epoch may still be sent.
+        `states` maps the keys of one shard to their states. It reads lazily; set an item to change a state, delete it to
+        delete the state. If you change a state in place, set it again. You can still send messages with times up to the
+        epoch.
         """
 
     def on_timer(self, timer: Timer, state: State, output: Output[Emitted]) -> State | None:
-        """Handle a timer of a key that is due, with the key's state; return the new state, or None to drop it.
+        """Handle a due timer with the state of its key; return the new state, or None to delete it.
 
-        Timers of one key come in the order of their times, after the batch's data. A timer that is set here fires in the same
-        batch if it is due already, except at the end of a bounded run: there only those fire that were set before. Dropping a
-        state does not cancel timers: they come with the default.
+        The timers of a key fire in the order of their times, after the data of the batch. A timer that you set here and
+        that is already due fires in the same batch, but not at the end of a bounded run. Deleting a state does not cancel
+        timers: they fire with the default state.
         """
         raise NotImplementedError(
             f"{type(self).__name__} sets timers, so it must define on_timer(timer, state, output)"
         )
 
     def on_schedule(self, states: MutableMapping[LogicKey, State], output: Output[Emitted]) -> None:
-        """Do what is due now, once per shard and batch, after the batch's data."""
+        """Do periodic work, once per shard and batch, after the data of the batch."""
 
 
 class FunctionLogic(StatefulLogic[Any]):
-    """A plain function standing in for a logic: it handles messages, and epochs pass it by."""
+    """A logic that consists of one function, which handles messages and ignores epochs."""
 
     def __init__(self, function: Callable[[Message, Any, Output], Any]) -> None:
         """Take the function that becomes `on_data`."""
@@ -108,6 +114,6 @@ class FunctionLogic(StatefulLogic[Any]):
 
 
 def overrides(logic: StatefulLogic[Any], method: str) -> bool:
-    """Tell whether the logic defines the method itself; what it does not define need not be called."""
+    """Return whether the logic overrides the method. Methods that it does not override need not be called."""
     logic = getattr(logic, "wrapped", logic)
     return getattr(type(logic), method) is not getattr(StatefulLogic, method)

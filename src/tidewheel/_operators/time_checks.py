@@ -1,4 +1,4 @@
-"""What a graph shows of its time before it runs: whether the clock moves, and which messages it waits for. Pure."""
+"""Checks of event time before a job runs: whether the clock advances, and for which messages it waits. Pure."""
 
 from __future__ import annotations
 
@@ -11,43 +11,44 @@ from tidewheel.errors import GraphError
 
 
 def check_clock(graph: Graph) -> None:
-    """Raise a `GraphError` where an operator waits for a clock that no step moves: it acts at the end of a bounded run alone."""
-    text = stuck(graph)
+    """Raise a `GraphError` if a step waits for a clock that no step advances."""
+    text = missing_clock(graph)
     if text is not None:
         raise GraphError(text)
 
 
-def stuck(graph: Graph) -> str | None:
-    """Return what to say where an operator waits for a clock that no step moves; None if there is none."""
+def missing_clock(graph: Graph) -> str | None:
+    """Return the error text for a step that waits for a clock that no step advances; None if there is none."""
     waiting = next((node for node in graph.nodes if node.operator.waits_for_epochs), None)
     if waiting is None or _clocks(graph):
         return None
     return (
-        f"{_called(waiting)}: no step of the program says how far time has come, so {waiting.operator.waits_for_epochs} before "
-        f"the end of a bounded run (--bounded, bounded=True). {_what_to_add(graph, waiting)}"
+        f"{_called(waiting)}: no step of the program advances the clock, so {waiting.operator.waits_for_epochs} before "
+        f"the end of a bounded run (--until end, until='end'). {_what_to_add(graph, waiting)}"
     )
 
 
 def check_lateness(graph: Graph) -> None:
-    """Raise a `GraphError` where a window is to take in late messages, and none can reach it."""
+    """Raise a `GraphError` if a window should include late messages and none can reach it."""
     for node in graph.nodes:
         if node.operator.takes_late and not any(_brings_late(graph, port) for port in _ways(graph, node, _ends_late)):
             clocks = {graph.nodes[port.node].name for port in _ways(graph, node, _ends_late) if _is_clock(graph, port)}
             raise GraphError(
-                f"{_called(node)}: allowed_lateness= is for late messages, and none reach it: they are in the second stream of "
-                f'{" and ".join(map(repr, sorted(clocks)))}. Lead them to it, everything = on_time.union("all", late), and go '
-                "on with everything; or leave allowed_lateness out"
+                f"{_called(node)}: no late messages can reach it, so allowed_lateness= has no effect: they are in "
+                ".late of "
+                f'{" and ".join(map(repr, sorted(clocks)))}. Add them, everything = on_time.union("all", on_time.late), and '
+                "continue with everything; or remove allowed_lateness"
             )
 
 
-def doubts(graph: Graph) -> Iterator[str]:
-    """Yield what may be a mistake: operators that lack a clock, and messages that the clock does not wait for."""
+def clock_warnings(graph: Graph) -> Iterator[str]:
+    """Yield warnings: steps without a clock, and messages that the clock does not wait for."""
     has_clock = bool(_clocks(graph))
     for node in graph.nodes:
         amiss = node.operator.wants_epochs
         if not has_clock and amiss:
             yield (
-                f"{_called(node)}: no step of the program says how far time has come, so {amiss}. {_what_to_add(graph, node)}"
+                f"{_called(node)}: no step of the program advances the clock, so {amiss}. {_what_to_add(graph, node)}"
             )
         elif has_clock and node.operator.needs_time and node.operator.driven_by_time:
             ports = _not_waited_for(graph, node)
@@ -55,28 +56,29 @@ def doubts(graph: Graph) -> Iterator[str]:
             sources = sorted({graph.nodes[port.node].name for port in ports if _is_source(graph, port)})
             if sources:
                 yield (
-                    f"{_called(node)}: the messages of source {' and '.join(map(repr, sources))} pass no limit_out_of_orderness "
-                    "or generate_epochs on their way to it, so the clock does not wait for them, and those that are behind it "
-                    f"come too late. {_what_to_add(graph, node)}"
+                    f"{_called(node)}: the messages of source {' and '.join(map(repr, sources))} pass no event_time, "
+                    "limit_out_of_orderness or generate_epochs before it, so the clock does not wait for them, and "
+                    "those "
+                    f"that are behind the clock are late. {_what_to_add(graph, node)}"
                 )
 
 
 def _called(node: Node) -> str:
-    return f"operator {node.name!r} ({node.operator.step})"
+    return f"step {node.name!r} ({node.operator.step})"
 
 
 def _what_to_add(graph: Graph, node: Node) -> str:
-    """Return the line to add, and behind which steps: those that give its messages times, and lead to no clock."""
+    """Return the line to add and the steps after which to add it: those that set times but advance no clock."""
     times = sorted(graph.nodes[port.node].name for port in _not_waited_for(graph, node) if _gives_times(graph, port))
     where = " and behind ".join(map(repr, times)) or "assign_timestamps"
     return (
-        f'Add limit_out_of_orderness behind {where}: timed = timed.limit_out_of_orderness("bound", "1 minute"); its late '
+        f'Add limit_out_of_orderness after {where}: timed = timed.limit_out_of_orderness("bound", "1 minute"); its late '
         "messages are in timed.late"
     )
 
 
 def _clocks(graph: Graph) -> list[Node]:
-    """Return the steps that move the clock."""
+    """Return the steps that advance the clock."""
     return [node for node in graph.nodes if _moves_clock(node)]
 
 
@@ -89,9 +91,9 @@ def _moves_clock(node: Node) -> bool:
 
 
 def _not_waited_for(graph: Graph, node: Node) -> list[Port]:
-    """Return where those of a node's messages get their times that pass no clock, and whose times no other branch leads into one.
+    """Return the steps that set the times of messages for which no clock waits, in this branch or another.
 
-    Where nothing gives them times, it is their source.
+    If no step sets their times, return their source.
     """
     taken_in = {port for clock in _clocks(graph) for port in _ways(graph, clock, _begins_times)}
     ways = _ways(graph, node, lambda graph, port: _is_clock(graph, port) or _gives_times(graph, port))
@@ -100,7 +102,7 @@ def _not_waited_for(graph: Graph, node: Node) -> list[Port]:
 
 
 def _begins_times(graph: Graph, port: Port) -> bool:
-    """Tell whether a clock behind this output takes in other times than one before it: what waits for the clock moves none."""
+    """Return whether clocks after this output use other times than clocks before it."""
     return _gives_times(graph, port) or graph.nodes[port.node].operator.holds_back
 
 
@@ -113,21 +115,21 @@ def _is_source(graph: Graph, port: Port) -> bool:
 
 
 def _brings_late(graph: Graph, port: Port) -> bool:
-    """Tell whether messages that come out here may be behind the clock, whatever is before it."""
+    """Return whether messages of this output may be behind the clock, whatever its input is."""
     operator = graph.nodes[port.node].operator
     if _is_clock(graph, port):
         return port.port == LATE
-    # New times may be any. A window that takes late messages in emits corrections, which are of its own past.
+    # New times can be any times. A window that accepts late messages emits corrections with past times.
     return _is_source(graph, port) or _gives_times(graph, port) or operator.takes_late
 
 
 def _ends_late(graph: Graph, port: Port) -> bool:
-    """Tell whether what is before this output says nothing of how late messages behind it are."""
+    """Return whether the steps before this output do not affect how late its messages are."""
     return _is_clock(graph, port) or _brings_late(graph, port)
 
 
 def _ways(graph: Graph, node: Node, ends: Callable[[Graph, Port], bool]) -> list[Port]:
-    """Return the outputs that a node's messages come through, back to the sources or to those where a way ends."""
+    """Return the outputs on all paths to a node, back to the sources or to the outputs that end a path."""
     ahead, passed = list(node.inputs), dict[Port, None]()
     while ahead:
         port = ahead.pop()

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from tidewheel._core.text import listed, shortened
-from tidewheel._operators.aggregates.functions import Aggregate
+from tidewheel._operators.aggregates.functions import Aggregate, for_types
 from tidewheel._operators.annotations import parameter, returned
 from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.ttl import Ttl
@@ -46,19 +46,17 @@ def checked_errors(name: str, retry: Any) -> Errors:
     errors = retry if isinstance(retry, tuple) else (retry,)
     for error in errors:
         if not isinstance(error, type) or not issubclass(error, Exception):
-            raise GraphError(f"operator {name!r}: retry= takes classes of errors, such as (MyError,), not {error!r}")
+            raise GraphError(f"step {name!r}: retry= takes classes of errors, such as (MyError,), not {error!r}")
     return errors
 
 
 def checked_function(name: str, function: Any, *arguments: str) -> Any:
     """Return the function of a step; raise if it cannot be called with these arguments."""
     if not callable(function):
-        raise GraphError(
-            f"operator {name!r}: it takes a function as its second argument, not {type(function).__name__}"
-        )
+        raise GraphError(f"step {name!r}: it takes a function as its second argument, not {type(function).__name__}")
     reason = _not_callable_with(function, arguments)
     if reason is not None:
-        raise GraphError(f"operator {name!r}: its function is called with {listed(arguments)}, and {reason}")
+        raise GraphError(f"step {name!r}: its function is called with {listed(arguments)}, and {reason}")
     return function
 
 
@@ -69,7 +67,7 @@ def check_pair(name: str, function: Any) -> None:
     # If one class can be used as the other, such as an int as a float, the order may be intended.
     if first is state and _are_apart(state, second):
         raise GraphError(
-            f"operator {name!r}: its function returns the output first and the new state second, and is annotated to return its "
+            f"step {name!r}: its function returns the output first and the new state second, and is annotated to return its "
             f"state, {state.__name__}, first: write tuple[{second.__name__}, {state.__name__}]"
         )
 
@@ -95,7 +93,7 @@ def checked_upgrade(name: str, upgrade: Any, *arguments: str) -> Any:
         reason = _not_callable_with(upgrade, arguments)
     if upgrade is not None and reason is not None:
         raise GraphError(
-            f"operator {name!r}: upgrade= is called with a stored {arguments[0]} and the version that it has"
+            f"step {name!r}: upgrade= is called with a stored {arguments[0]} and the version that it has"
             f"{', and the side' if len(arguments) > 2 else ''}, and returns today's {arguments[0]}, "
             f'as in upgrade=lambda {", ".join(arguments)}: {{"total": {arguments[0]}}}; {reason}'
         )
@@ -116,14 +114,15 @@ def _not_callable_with(function: Any, arguments: tuple[str, ...]) -> str | None:
     return None
 
 
-def checked_aggregates(name: str, aggregates: dict[str, Any]) -> dict[str, Aggregate]:
-    """Return the aggregates of a step; raise if a value is not an aggregate."""
+def checked_aggregates(name: str, aggregates: dict[str, Any], shape: Shape) -> dict[str, Aggregate]:
+    """Return the aggregates of a step, for values of a shape; raise if one of them is not an aggregate."""
     for label, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):
             raise GraphError(
-                f"operator {name!r}: {label}={shortened(aggregate, 200)} is not an aggregate; use sum_, count, min_, max_ or mean"
+                f"step {name!r}: {label}={shortened(aggregate, 200)} is not an aggregate; use agg.sum, agg.count or another "
+                "function of tidewheel.agg"
             )
-    return aggregates
+    return for_types(aggregates, shape)
 
 
 def checked_state(name: str, spec: StateSpec) -> StateSpec:
@@ -131,7 +130,7 @@ def checked_state(name: str, spec: StateSpec) -> StateSpec:
     try:
         spec.factory()
     except GraphError as error:
-        raise GraphError(f"operator {name!r}: {error}") from None
+        raise GraphError(f"step {name!r}: {error}") from None
     made = typing.get_origin(spec.default) or spec.default
     if isinstance(made, type):
         if made in _BUILT_IN:
@@ -147,7 +146,7 @@ def _check_default(name: str, spec: StateSpec, default: Any) -> None:
         return
     declared = spec.type.__name__ if isinstance(spec.type, type) else spec.type
     raise GraphError(
-        f"operator {name!r}: its state is declared as {declared}, and begins as {shortened(default, 200)}, of type "
+        f"step {name!r}: its state is declared as {declared}, and begins as {shortened(default, 200)}, of type "
         f"{type(default).__name__}; give a default= of that type, or declare what the state is: with state=, or by the "
         "annotation of the function"
     )
@@ -189,7 +188,7 @@ def single_column(source: str, shape: Shape, columns: Collection[str] | None) ->
 
 def checked_ttl(name: str, duration: Duration | None, clock: Clock) -> Ttl | None:
     """Return the time to live of a step's state; None if the state never expires."""
-    return None if duration is None else Ttl(nanoseconds(duration, f"operator {name!r}: the ttl", 1), clock)
+    return None if duration is None else Ttl(nanoseconds(duration, f"step {name!r}: the ttl", 1), clock)
 
 
 def checked_duration(option: str, duration: Duration | None) -> int | None:

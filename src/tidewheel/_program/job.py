@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from difflib import get_close_matches
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from tidewheel._cells.live import JobCell, Record, TypeOfDefault
+from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._checkpoint.names import DEFAULT_STATE
-from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._connectors.sink import Sink
 from tidewheel._connectors.source import Source, as_source
 from tidewheel._core.keys import check_n_shards
@@ -27,15 +27,18 @@ from tidewheel._program.stream import Stream
 from tidewheel._storage import absolute
 from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel._values import Row, shape_of
-from tidewheel.errors import GraphError
+from tidewheel.errors import ConfigError, GraphError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidewheel._checkpoint.tools.state_reader import Found
     from tidewheel._engine.lookup import Lookup
-    from tidewheel._program.running import Run, RunArguments
-    from tidewheel._spark.progress import BatchProgress, RunResult
+    from tidewheel._engine.switch_run import Switching
+    from tidewheel._program.running import Run
+    from tidewheel._spark.old_options import OldArguments
+    from tidewheel._spark.options import RunOptions, Until
+    from tidewheel._spark.progress import RunResult
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -168,7 +171,7 @@ class Job:
     def dead_letter(self, name: str, sink: Sink) -> None:
         """Send records for which a function of the program fails to a sink, instead of stopping the job.
 
-        The sink receives the operator, key, record (as JSON), error and the traceback of the program's own code as
+        The sink receives the step, key, record (as JSON), error and the traceback of the program's own code as
         text, in the same commit as the rest of the batch. The state of the record's key does not change.
 
         - `name`: the name of the sink, unique in the job.
@@ -180,14 +183,18 @@ class Job:
         >>> job.dead_letter("dead", sinks.collect())
         >>> _ = job.source("in", sources.iterable([4, 0])).map("inverse", lambda n: 1 / n).sink("out", sinks.collect())
         >>> outputs = run_in_memory(job).outputs
-        >>> outputs["out"], outputs["dead"][0]["operator"], outputs["dead"][0]["record"]
+        >>> outputs["out"], outputs["dead"][0]["step"], outputs["dead"][0]["record"]
         ([{'value': 0.25}], 'inverse', '0')
         """
         if self._dead_letter is not None:
             raise GraphError(f"there is a dead-letter sink already, {self.graph.nodes[self._dead_letter].name!r}")
         if not isinstance(sink, Sink):
             raise GraphError(f"dead letter {name!r}: {sink!r} is not a sink; see tidewheel.sinks")
-        self._dead_letter = self.graph.add(name, SinkOperator(sink)).id
+        try:
+            unkeyed = sink.keyed_by(None)
+        except ConfigError as error:
+            raise GraphError(f"dead letter {name!r}: {error}") from None
+        self._dead_letter = self.graph.add(name, SinkOperator(unkeyed)).id
 
     def alias(self, name: str, *former: str) -> None:
         """Declare former names of a step. At the next start, the step takes over their state, or a source their offsets.
@@ -206,9 +213,17 @@ class Job:
         self.graph.check()
         check_lateness(self.graph)
         self._check_aliases()
+        self._check_dead_letters()
         plan = make_plan(self.name, self.graph, self._dead_letter, self.declared_cells)
         check_joins(plan, declared_kinds(plan), GraphError)
         return plan
+
+    def _check_dead_letters(self) -> None:
+        needing = [node.name for node in self.graph.nodes if node.operator.needs_dead_letters]
+        if needing and self._dead_letter is None:
+            raise GraphError(
+                f"step {needing[0]!r}: otherwise='dead' needs a sink for dead letters: job.dead_letter(name, sink)"
+            )
 
     def _check_aliases(self) -> None:
         names = [node.name for node in self.graph.nodes]
@@ -253,7 +268,7 @@ class Job:
     @overload
     def cell(self, name: str, declared: UnionType, *, default: Any = None) -> JobCell[Any]: ...
     def cell(self, name: str, declared: Any = None, *positional: Any, default: Any = None) -> JobCell[Any]:
-        """Declare live configuration: a cell whose `value` operators can read. All records of a batch see the same value.
+        """Declare live configuration: a cell whose `value` steps can read. All records of a batch see the same value.
 
         Change the cell while the job runs with `tidewheel cells set NAME VALUE --job JOB`, or from Python with
         `StoredJob.cell`. The manifest of each batch records the version that the batch used.
@@ -294,12 +309,12 @@ class Job:
             )
         rescale(self.cells_url, parallelism)
 
-    def query(self, operator: str, key: Any) -> Found:
+    def query(self, step: str, key: Any) -> Found:
         """Look up the committed state of one key, whether the job runs or not.
 
         The answer has `found`, the `value` in the type that the program declares, and the `sequence` of its checkpoint.
 
-        - `operator`: the name of a step with state.
+        - `step`: the name of a step with state.
         - `key`: the key.
 
         >>> from tidewheel import Job, sinks, sources
@@ -311,11 +326,11 @@ class Job:
         >>> job.query("largest", 1).value
         3
         """
-        return self._lookup().get(operator, key)
+        return self._lookup().get(step, key)
 
     def import_state(
         self,
-        operator: str,
+        step: str,
         rows: Any,
         *,
         key: str = "key",
@@ -324,7 +339,7 @@ class Job:
     ) -> int:
         """Import the state of a step before the job's first batch; return the number of imported keys.
 
-        - `operator`: the name of the step.
+        - `step`: the name of the step.
         - `rows`: the path of a Parquet, CSV or JSON lines file, or of a folder of such files; a DataFrame; or pairs of
           key and state. If `value` is the only column besides the key, it is the state; otherwise the state is a record
           of all other columns. The first line of a CSV file names its columns; values are read as the types that the
@@ -344,7 +359,7 @@ class Job:
         """
         from tidewheel._engine.import_state import import_state
 
-        return import_state(self, operator, rows, key=key, value=value, key_type=key_type).keys
+        return import_state(self, step, rows, key=key, value=value, key_type=key_type).keys
 
     def _lookup(self) -> Lookup:
         from tidewheel._engine.lookup import Lookup
@@ -356,116 +371,91 @@ class Job:
     def run(
         self,
         *,
-        bounded: bool = False,
-        trigger: Duration | None = None,
+        until: Until | None = None,
+        every: Duration | None = None,
         parallelism: int | None = None,
-        master: str | None = None,
-        restarts: int = 0,
-        backoff: Duration = "1 s",
-        take_over: bool = False,
-        allow_dropped_state: Collection[str] = (),
-        allow_dropped_source: Collection[str] = (),
-        drop_unpublished: Collection[str] = (),
-        local: str | None = None,
-        shared_state: bool = False,
-        spark: SparkSession | None = None,
-        conf: Mapping[str, str] | None = None,
-        progress: Callable[[BatchProgress], None] | None = None,
-        on_phase: Callable[[str | None], None] | None = None,
-        on_readers: Callable[[Mapping[str, str]], None] | None = None,
-        tick: Duration = "1 s",
-        serve: int | None = None,
-        history: Duration | None = "7 days",
-        metrics: int | str | None = None,
-        ready_within: Duration = "5 min",
+        state: str | None = None,
+        options: RunOptions | None = None,
+        **old: Unpack[OldArguments],
     ) -> RunResult:
         """Run the job on Spark until it ends.
 
-        - `bounded`: read all available data, close every window, and end the job permanently.
-        - `trigger`: "available-now" reads all available data, emits what is due by event time, and ends; a later run
-          can continue. A duration such as "5 seconds" runs until stopped, with one batch per interval. None runs until
-          stopped, with a batch as soon as data arrives.
+        - `until`: "caught-up" reads all available data, emits what is due by event time, and ends; a later run can
+          continue. "end" reads all available data, closes every window, and ends the job permanently. None runs until
+          stopped.
+        - `every`: the interval between batches, such as "5 seconds". None begins a batch as soon as data arrives.
         - `parallelism`: the number of tasks, 1 to `n_shards`; it may differ between runs. None uses one task per core.
-        - `master`: the URL of the Spark cluster; by default this machine.
-        - `restarts`, `backoff`: the number of consecutive failures that the run survives, and the wait before the first
-          restart, which doubles each time. A program error that repeats on the same batch stops the run at once.
-        - `take_over`: fence any current run of the job. By default a second run is refused.
-        - `allow_dropped_state`: names of steps that the program no longer has and whose state may be dropped, such as
-          `["last"]`. By default such a program is refused. Names whose state was dropped earlier are accepted.
-        - `allow_dropped_source`: the same for sources: names of sources that the program no longer has and whose
-          offsets may be dropped.
-        - `drop_unpublished`: names of sinks that the program no longer has and whose pending output may be dropped or
-          left in place. Pending output is output that was committed but not published before a crash, or output that a
-          restore has to take back. After a clean stop, sinks can change freely without this option.
-        - `local`: the folder for local copies of state, on every host. By default each host uses its own
-          `TIDEWHEEL_LOCAL`.
-        - `shared_state`: all hosts can reach a state URL that is a folder, under the same path. Without this option
-          such a URL is refused if tasks run on other hosts.
-        - `spark`, `conf`: an existing session to use, or settings for a new one.
-        - `progress`: called with each committed batch.
-        - `on_phase`: called with each phase of the start: "checking", "Spark", "hosts", "claiming", "rebuilding" and
-          "first batch"; and with None when the first batch is committed or the sources have no data.
-        - `on_readers`: called at the start with the reader of each source, by source name: "arrow" if the tasks read it
-          themselves, or "spark, because it is a DataFrame".
-        - `tick`: the interval of batches while the sources are quiet and the job waits for time to pass.
-        - `serve`: a port of the loopback interface that answers look-ups: `GET /OPERATOR/KEY`.
-        - `history`: how long to keep errors and the figures of each commit at the state URL. None records nothing.
-        - `metrics`: a port of the loopback interface, or "host:port", for `/metrics`, `/health` and `/ready`.
-        - `ready_within`: `/ready` fails if the last commit is older than this, unless the job waits for data.
+        - `state`: the state URL, instead of the URL in `Job(state=…)`.
+        - `options`: all other options, such as `RunOptions(restarts=5)` or `RunOptions.load(profile="staging")`. The
+          arguments above take precedence over the same options there.
+        - `old`: arguments of version 0.1, which are options now. They work in this version, with a warning.
 
         >>> import tempfile
         >>> from tidewheel import Job, sinks, sources
         >>> job, out = Job("squares", state=tempfile.mkdtemp()), sinks.collect()
         >>> _ = job.source("in", sources.iterable([1, 2, 3])).map("square", lambda n: n * n).sink("out", out)
-        >>> result = job.run(bounded=True, parallelism=1)
+        >>> result = job.run(until="end", parallelism=1)
         >>> result.event_count, out.records
         (3, [{'value': 1}, {'value': 4}, {'value': 9}])
         """
-        from tidewheel._program.running import in_this_thread, run_on_spark
+        from tidewheel._program.running import chosen_options, in_this_thread, run_on_spark
 
-        run = run_on_spark(
-            self,
-            bounded=bounded,
-            trigger=trigger,
-            parallelism=parallelism,
-            master=master,
-            restarts=restarts,
-            backoff=backoff,
-            take_over=take_over,
-            allow_dropped_state=allow_dropped_state,
-            allow_dropped_source=allow_dropped_source,
-            drop_unpublished=drop_unpublished,
-            local=local,
-            shared_state=shared_state,
-            spark=spark,
-            conf=conf,
-            progress=progress,
-            on_phase=on_phase,
-            on_readers=on_readers,
-            tick=tick,
-            serve=serve,
-            history=history,
-            metrics=metrics,
-            ready_within=ready_within,
-        )
-        return in_this_thread(run)
+        chosen = chosen_options("run", options, old, until=until, every=every, parallelism=parallelism, state=state)
+        return in_this_thread(run_on_spark(self, chosen))
 
-    def start(self, **arguments: Unpack[RunArguments]) -> Run:
+    def switch(
+        self,
+        accept: Callable[[Switching], bool],
+        *,
+        last: int = 1,
+        until: Until | None = None,
+        parallelism: int | None = None,
+        state: str | None = None,
+        options: RunOptions | None = None,
+    ) -> RunResult:
+        """Replace the program of the running job of this name by this one, and run it until it ends.
+
+        This program follows the running one on a fork, on Spark, from the state before its `last` batches, and
+        publishes nothing. When it has caught up, `accept` gets the differences of state and numbers of rows. If it
+        returns True, this program takes the job over between two commits and publishes from the next one on. The other
+        run ends, with a `FencedError` if it was at a batch. If `accept` returns False, the switch raises a
+        `ConfigError`, and the other run continues.
+
+        - `accept`: gets a `Switching` and decides whether this program takes over.
+        - `last`: how many batches before the newest commit this program begins.
+        - `until`, `parallelism`, `state`, `options`: as for `run`.
+        """
+        from tidewheel._program.running import SwitchTerms, chosen_options, in_this_thread, run_on_spark
+
+        chosen = chosen_options("switch", options, {}, until=until, parallelism=parallelism, state=state)
+        return in_this_thread(run_on_spark(self, chosen, SwitchTerms(last, accept)))
+
+    def start(
+        self,
+        *,
+        until: Until | None = None,
+        every: Duration | None = None,
+        parallelism: int | None = None,
+        state: str | None = None,
+        options: RunOptions | None = None,
+        **old: Unpack[OldArguments],
+    ) -> Run:
         """Start the job on Spark in the background and return a handle at once.
 
         `run` does the same and then waits, except that `run` handles Ctrl-C and `start` leaves signals to the program.
         Several jobs can run in one process at the same time; they share its Spark session.
 
-        - `arguments`: the arguments of `run`.
+        - `until`, `every`, `parallelism`, `state`, `options`, `old`: the arguments of `run`.
 
         >>> import tempfile
         >>> from tidewheel import Job, sinks, sources
         >>> job, out = Job("doubles", state=tempfile.mkdtemp()), sinks.collect()
         >>> _ = job.source("in", sources.iterable([1, 2, 3])).map("double", lambda n: 2 * n).sink("out", out)
-        >>> with job.start(bounded=True, parallelism=1) as run:
+        >>> with job.start(until="end", parallelism=1) as run:
         ...     print(run.wait().event_count)
         3
         """
-        from tidewheel._program.running import in_background, run_on_spark
+        from tidewheel._program.running import chosen_options, in_background, run_on_spark
 
-        return in_background(run_on_spark(self, **arguments))
+        chosen = chosen_options("start", options, old, until=until, every=every, parallelism=parallelism, state=state)
+        return in_background(run_on_spark(self, chosen))

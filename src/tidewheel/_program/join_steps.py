@@ -134,8 +134,8 @@ class JoinSteps(KeyedSteps[Key, Value]):
         """
         check_how(name, how, "inner", "left", "right", "full")
         sides = self._sides(name, right)
-        earlier = nanoseconds(before, f"operator {name!r}: before")
-        later = nanoseconds(after, f"operator {name!r}: after")
+        earlier = nanoseconds(before, f"step {name!r}: before")
+        later = nanoseconds(after, f"step {name!r}: after")
         kept = self._kept(name, options)
         return self._at(self._joined(name, right, IntervalJoin(how, function, returns, *sides, earlier, later, **kept)))
 
@@ -222,7 +222,7 @@ class JoinSteps(KeyedSteps[Key, Value]):
 
         check_how(name, how, "inner", "left", "right", "full")
         if not isinstance(windows, Fixed):
-            raise GraphError(f"operator {name!r}: a window join takes tumbling or sliding windows")
+            raise GraphError(f"step {name!r}: a window join takes tumbling or sliding windows")
         sides = self._sides(name, right)
         kept = self._kept(name, options)
         joined = self._joined(name, right, WindowJoin(how, function, returns, *sides, windows, **kept))
@@ -286,7 +286,7 @@ class JoinSteps(KeyedSteps[Key, Value]):
         [{'tea': 'oolong', 'value': 400}]
         """
         check_how(name, how, "inner", "left")
-        limit = None if tolerance is None else nanoseconds(tolerance, f"operator {name!r}: the tolerance")
+        limit = None if tolerance is None else nanoseconds(tolerance, f"step {name!r}: the tolerance")
         sides = self._sides(name, right)
         kept = self._kept(name, options)
         return self._at(self._joined(name, right, AsOfJoin(how, function, returns, *sides, limit, **kept)))
@@ -294,7 +294,7 @@ class JoinSteps(KeyedSteps[Key, Value]):
     def _sides(self, name: str, right: KeyedStream[Any, Any]) -> tuple[Shape, Shape]:
         port = self._port_of(name, right)
         if not isinstance(right, JoinSteps):
-            raise GraphError(f"operator {name!r}: a join is of two streams with keys; put key_by before both")
+            raise GraphError(f"step {name!r}: a join is of two streams with keys; put key_by before both")
         return self.job.graph.shape(self.port), self.job.graph.shape(port)
 
     def _kept(self, name: str, options: JoinOptions) -> JoinOptions:

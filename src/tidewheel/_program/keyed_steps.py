@@ -6,9 +6,9 @@ This module only declares types. `Stream` and `TimeSteps` implement and document
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from tidewheel._operators.graph import Port
 from tidewheel._program.stream import Stream
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from tidewheel._codecs.base import PayloadCodec
     from tidewheel._operators.logic import Message
+    from tidewheel._operators.stateless.expect import Otherwise
     from tidewheel._program.arguments import Errors
+    from tidewheel._program.call_steps import CallArguments
     from tidewheel._program.keyed_stream import KeyedStream
     from tidewheel._program.parts import Branches
     from tidewheel._program.side_outputs import KeyedDecodedStream, KeyedTimedStream
@@ -48,15 +50,82 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
         def map(
             self, name: str, function: Callable[[Value], New], *, returns: UnionType | None = None, retry: Errors = ()
         ) -> KeyedStream[Key, New]: ...
-        def map(self, name: str, function: Any, *, returns: Any = None, retry: Errors = ()) -> Any: ...
+        @overload
+        def map(
+            self, function: Callable[[Value], Any], /, *, returns: type[New], retry: Errors = ()
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def map(
+            self, function: Callable[[Value], New], /, *, returns: UnionType | None = None, retry: Errors = ()
+        ) -> KeyedStream[Key, New]: ...
+        def map(self, name: Any = None, function: Any = None, *, returns: Any = None, retry: Errors = ()) -> Any: ...
 
+        @overload
         def filter(
             self, name: str, function: Callable[[Value], Any] | Expression, *, retry: Errors = ()
         ) -> KeyedStream[Key, Value]: ...
+        @overload
+        def filter(
+            self, function: Callable[[Value], Any] | Expression, /, *, retry: Errors = ()
+        ) -> KeyedStream[Key, Value]: ...
+        def filter(self, name: Any = None, function: Any = None, *, retry: Errors = ()) -> Any: ...
 
-        def with_columns(self, name: str, /, **columns: Expression) -> KeyedStream[Key, Row]: ...
+        def expect(
+            self,
+            name: str,
+            condition: Callable[[Value], Any] | Expression,
+            *,
+            otherwise: Otherwise = "stop",
+            retry: Errors = (),
+        ) -> KeyedStream[Key, Value]: ...
 
+        @overload
+        def map_async(
+            self,
+            name: str,
+            function: Callable[..., Any],
+            *,
+            returns: type[New],
+            combine: Callable[[Value, Any], Any] | None = None,
+            batch: int | None = None,
+            **options: Unpack[CallArguments],
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def map_async(
+            self,
+            name: str,
+            function: Callable[..., Any],
+            *,
+            combine: Callable[[Value, Any], New],
+            batch: int | None = None,
+            **options: Unpack[CallArguments],
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def map_async(
+            self,
+            name: str,
+            function: Callable[..., Awaitable[Sequence[New]]] | Callable[..., Sequence[New]],
+            *,
+            batch: int,
+            **options: Unpack[CallArguments],
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def map_async(
+            self, name: str, function: Callable[..., Awaitable[New]], **options: Unpack[CallArguments]
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def map_async(
+            self, name: str, function: Callable[..., New], **options: Unpack[CallArguments]
+        ) -> KeyedStream[Key, New]: ...
+        def map_async(self, name: str, function: Any, **options: Any) -> Any: ...
+
+        def with_columns(self, name: str | None = None, /, **columns: Expression) -> KeyedStream[Key, Row]: ...
+
+        @overload
         def select(self, name: str, /, *columns: str, **computed: Expression) -> KeyedStream[Key, Row]: ...
+        @overload
+        def select(self, columns: list[str] = ..., /, **computed: Expression) -> KeyedStream[Key, Row]: ...
+        def select(self, name: Any = None, /, *columns: str, **computed: Any) -> Any: ...
 
         @overload
         def filter_map(
@@ -71,7 +140,22 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
             returns: UnionType | None = None,
             retry: Errors = (),
         ) -> KeyedStream[Key, New]: ...
-        def filter_map(self, name: str, function: Any, *, returns: Any = None, retry: Errors = ()) -> Any: ...
+        @overload
+        def filter_map(
+            self, function: Callable[[Value], Any], /, *, returns: type[New], retry: Errors = ()
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def filter_map(
+            self,
+            function: Callable[[Value], New | None],
+            /,
+            *,
+            returns: UnionType | None = None,
+            retry: Errors = (),
+        ) -> KeyedStream[Key, New]: ...
+        def filter_map(
+            self, name: Any = None, function: Any = None, *, returns: Any = None, retry: Errors = ()
+        ) -> Any: ...
 
         @overload
         def flat_map(
@@ -86,11 +170,30 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
             returns: UnionType | None = None,
             retry: Errors = (),
         ) -> KeyedStream[Key, New]: ...
-        def flat_map(self, name: str, function: Any, *, returns: Any = None, retry: Errors = ()) -> Any: ...
+        @overload
+        def flat_map(
+            self, function: Callable[[Value], Iterable[Any]], /, *, returns: type[New], retry: Errors = ()
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def flat_map(
+            self,
+            function: Callable[[Value], Iterable[New]],
+            /,
+            *,
+            returns: UnionType | None = None,
+            retry: Errors = (),
+        ) -> KeyedStream[Key, New]: ...
+        def flat_map(
+            self, name: Any = None, function: Any = None, *, returns: Any = None, retry: Errors = ()
+        ) -> Any: ...
 
+        @overload
         def inspect(
             self, name: str, function: Callable[[Value], Any], *, retry: Errors = ()
         ) -> KeyedStream[Key, Value]: ...
+        @overload
+        def inspect(self, function: Callable[[Value], Any], /, *, retry: Errors = ()) -> KeyedStream[Key, Value]: ...
+        def inspect(self, name: Any = None, function: Any = None, *, retry: Errors = ()) -> Any: ...
 
         @overload
         def map_batches(
@@ -110,7 +213,27 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
             returns: None = None,
             retry: Errors = (),
         ) -> KeyedStream[Key, Row]: ...
-        def map_batches(self, name: str, function: Any, *, returns: Any = None, retry: Errors = ()) -> Any: ...
+        @overload
+        def map_batches(
+            self,
+            function: Callable[[pa.RecordBatch], pa.RecordBatch],
+            /,
+            *,
+            returns: type[New],
+            retry: Errors = (),
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def map_batches(
+            self,
+            function: Callable[[pa.RecordBatch], pa.RecordBatch],
+            /,
+            *,
+            returns: None = None,
+            retry: Errors = (),
+        ) -> KeyedStream[Key, Row]: ...
+        def map_batches(
+            self, name: Any = None, function: Any = None, *, returns: Any = None, retry: Errors = ()
+        ) -> Any: ...
 
         def decode(
             self, name: str, codec: PayloadCodec[New], *, column: str = "value", retry: Errors = ()
@@ -118,7 +241,7 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
 
         # The parameter type is the same as in Stream: a union with a stream without keys is refused when the graph is
         # built.
-        def union(self, name: str, *others: Stream[New]) -> KeyedStream[Key, Value | New]: ...
+        def union(self, name: str | Stream[New], *others: Stream[New]) -> KeyedStream[Key, Value | New]: ...
 
         def split(
             self, name: str, outputs: int, function: Callable[[Value], int | Iterable[int]]

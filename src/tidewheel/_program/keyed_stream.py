@@ -8,7 +8,8 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from tidewheel._operators.aggregates.aggregate import AggregateBy
 from tidewheel._operators.aggregates.functions import Aggregate
-from tidewheel._operators.keyed.deduplicate import Deduplicate, FieldGetter
+from tidewheel._operators.field_getter import FieldGetter
+from tidewheel._operators.keyed.deduplicate import Deduplicate
 from tidewheel._operators.keyed.reduce import Reduce
 from tidewheel._operators.keyed.state_spec import StateSpec, state_spec
 from tidewheel._operators.keyed.stateful_map import StatefulMap
@@ -180,7 +181,7 @@ class KeyedStream(WindowSteps[Key, Value]):
         ['b', 'd']
         """
         if isinstance(logic, type) and issubclass(logic, StatefulLogic):
-            raise GraphError(f"operator {name!r}: it takes a logic and not its class; give {logic.__name__}(…)")
+            raise GraphError(f"step {name!r}: it takes a logic and not its class; give {logic.__name__}(…)")
         function = (
             logic.on_data
             if isinstance(logic, StatefulLogic)
@@ -214,7 +215,7 @@ class KeyedStream(WindowSteps[Key, Value]):
     def aggregate(self, name: str, **aggregates: Aggregate) -> KeyedStream[Key, Row]:
         """Aggregate columns for each key; emit a row with all aggregates for each key that a batch changed.
 
-        - `aggregates`: `sum_`, `count`, `min_`, `max_` and `mean` of columns, by the name of the result column.
+        - `aggregates`: `sum_`, `count` and the other functions of `tidewheel.agg`, by the name of the result column.
 
         >>> from tidewheel import Job, count, sinks, sources, sum_
         >>> from tidewheel.testing import run_in_memory
@@ -225,7 +226,10 @@ class KeyedStream(WindowSteps[Key, Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'user': 'ada', 'spent': 300, 'orders': 2}]
         """
-        return KeyedStream(self.job, self._then(name, AggregateBy(checked_aggregates(name, aggregates))))
+        return KeyedStream(
+            self.job,
+            self._then(name, AggregateBy(checked_aggregates(name, aggregates, self.job.graph.shape(self.port)))),
+        )
 
     def reduce(
         self,
@@ -322,6 +326,6 @@ class KeyedStream(WindowSteps[Key, Value]):
         >>> [record["at"] for record in run_in_memory(job).outputs["out"]]
         [1, 60]
         """
-        nanos = nanoseconds(horizon, f"operator {name!r}: the horizon", 1)
+        nanos = nanoseconds(horizon, f"step {name!r}: the horizon", 1)
         function = FieldGetter(by) if isinstance(by, str) else by and checked_function(name, by, "value")
         return KeyedStream(self.job, self._then(name, Deduplicate(nanos, function)))

@@ -3,62 +3,32 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import html
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from tidewheel._core.urls import Url
-from tidewheel._engine.stored_names import check_names
 from tidewheel._operators.time_checks import check_clock
+from tidewheel._storage import absolute
 from tidewheel._time.duration import Duration, seconds, seconds_or_none
 from tidewheel.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tidewheel._checkpoint.tools.state_reader import Found
+    from tidewheel._engine.switch_run import Accept
     from tidewheel._observe.metrics import Metrics
     from tidewheel._program.job import Job
+    from tidewheel._spark.options import RunOptions
     from tidewheel._spark.progress import BatchProgress, RunResult
 
 _SHOWN_BATCHES = 10
 
-_READY_WITHIN = "5 min"
-_LEAST_TICK = 1_000_000
-"""The shortest tick in ns: with a shorter one, an idle job would only check the clock."""
-
 Serving = Callable[[], Iterable[AbstractContextManager[object]]]
 """Starts the listeners of a run."""
-
-
-class RunArguments(TypedDict, total=False):
-    """The arguments of `Job.run` and `Job.start`; see `Job.run` for their meaning."""
-
-    bounded: bool
-    trigger: Duration | None
-    parallelism: int | None
-    master: str | None
-    restarts: int
-    backoff: Duration
-    take_over: bool
-    allow_dropped_state: Collection[str]
-    allow_dropped_source: Collection[str]
-    drop_unpublished: Collection[str]
-    local: str | None
-    shared_state: bool
-    spark: SparkSession | None
-    conf: Mapping[str, str] | None
-    progress: Callable[[BatchProgress], None] | None
-    on_phase: Callable[[str | None], None] | None
-    on_readers: Callable[[Mapping[str, str]], None] | None
-    tick: Duration
-    serve: int | None
-    history: Duration | None
-    metrics: int | str | None
-    ready_within: Duration
 
 
 class Driving(Protocol):
@@ -113,7 +83,7 @@ class Run:
     >>> job, out = Job("totals", state=tempfile.mkdtemp()), sinks.collect()
     >>> numbers = job.source("in", sources.iterable([3, 4])).key_by("by-parity", lambda n: n % 2)
     >>> _ = numbers.reduce("largest", max).sink("out", out)
-    >>> run = job.start(bounded=True, parallelism=1)
+    >>> run = job.start(until="end", parallelism=1)
     >>> run.wait().event_count
     2
     >>> print(run.status)
@@ -147,14 +117,14 @@ class Run:
         """The latest committed batches, up to a thousand, with the durations that Spark has reported so far."""
         return [] if self._driver is None else self._driver.progress()
 
-    def query(self, operator: str, key: Any) -> Found:
+    def query(self, step: str, key: Any) -> Found:
         """Look up the committed state of one key, like `Job.query`. Raises `NotFound` before the first commit.
 
-        - `operator`: the name of a step with state.
+        - `step`: the name of a step with state.
         - `key`: the key.
         """
         try:
-            return self.job.query(operator, key)
+            return self.job.query(step, key)
         except NotFound as error:
             status = self.status
             if status.state != "starting" or self.job._lookup().has_commit():
@@ -269,56 +239,70 @@ def in_this_thread(run: Run) -> RunResult:
     return run.wait()
 
 
-def run_on_spark(job: Job, **arguments: Unpack[RunArguments]) -> Run:
-    """Return a run on Spark that has not started; raise for an invalid graph or argument."""
+def chosen_options(method: str, options: RunOptions | None, old: Mapping[str, Any], **given: Any) -> RunOptions:
+    """Return the options of a run: the arguments of `Job.run` take precedence over its `options`."""
+    from tidewheel._spark.old_options import with_old_arguments
     from tidewheel._spark.options import RunOptions
 
+    chosen = RunOptions() if options is None else options
+    if not isinstance(chosen, RunOptions):
+        raise ConfigError(f"options is a RunOptions, such as RunOptions(restarts=5), not {options!r}")
+    if old:
+        chosen = with_old_arguments(chosen, old, method)
+    return dataclasses.replace(chosen, **{name: value for name, value in given.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class SwitchTerms:
+    """How a run replaces the program of a running job."""
+
+    last: int
+    """How many batches before the newest commit it begins."""
+    accept: Accept
+
+
+def run_on_spark(job: Job, options: RunOptions, switch: SwitchTerms | None = None) -> Run:
+    """Return a run on Spark that has not started; raise for an invalid graph. `switch`: it replaces a running program."""
     plan = job.plan()
-    chosen: dict[str, Any] = dict(arguments)
-    port, at = chosen.pop("serve", None), chosen.pop("metrics", None)
-    metrics = _metrics(job.name, at, seconds(chosen.pop("ready_within", _READY_WITHIN), "ready_within"))
-    for name, least in (("backoff", 0), ("tick", _LEAST_TICK)):
-        if name in chosen:
-            chosen[name] = seconds(chosen[name], name, least)
-    for name in ("allow_dropped_state", "allow_dropped_source", "drop_unpublished"):
-        check_names(name, chosen.get(name, ()))
-    tasks = chosen.get("parallelism")
-    if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
-        raise ConfigError(
-            f"the parallelism of job {job.name!r} is between 1 and its {job.n_shards} shards, not {tasks!r}"
-        )
-    options = RunOptions(**{**chosen, "conf": chosen.get("conf") or {}, "metrics": metrics})
-    options.check_trigger()
+    if options.state is not None:
+        job.state = absolute(options.state)
+    metrics = _metrics(job.name, options)
     if not options.bounded:
         check_clock(job.graph)
-    options.history_seconds  # noqa: B018  # It refuses what is no duration.
-    if not options.take_over:
+    if not options.take_over and switch is None:
         _check_free(job)
 
     def driver() -> Driving:
         # Import Spark in the run's own thread, because the import is slow.
         from tidewheel._spark.driver import Driver
 
-        return Driver(job, plan, options)
+        if switch is None:
+            return Driver(job, plan, options, metrics=metrics)
+        from tidewheel._engine.claim import ClaimTerms
+        from tidewheel._engine.switch_run import SwitchRun
+
+        terms = ClaimTerms(True, options.allow_dropped_state, options.drop_unpublished)
+        run = SwitchRun(job, plan, terms, switch.last, switch.accept)
+        driver = Driver(job, plan, options, run, metrics=metrics)
+        run.compute = driver.compute
+        return driver
 
     def serving() -> Iterable[AbstractContextManager[object]]:
-        if port is not None:
+        if options.serve is not None:
             from tidewheel._engine.query_server import Endpoint
 
-            yield Endpoint(job._lookup(), port)
-        if metrics is not None:
+            yield Endpoint(job._lookup(), options.serve)
+        if metrics is not None and options.metrics is not None:
             from tidewheel._observe.endpoint import MetricsEndpoint
 
-            yield MetricsEndpoint(metrics, at)
+            yield MetricsEndpoint(metrics, options.metrics)
 
     return Run(job, driver, serving)
 
 
-def _metrics(job: str, at: int | str | None, ready_within: float) -> Metrics | None:
-    if at is None:
+def _metrics(job: str, options: RunOptions) -> Metrics | None:
+    if options.metrics is None:
         return None
-    from tidewheel._observe.endpoint import place
     from tidewheel._observe.metrics import Metrics
 
-    place(at)  # Raises if the URL is invalid.
-    return Metrics(job, ready_within=ready_within)
+    return Metrics(job, ready_within=seconds(options.ready_within, "ready_within"))

@@ -31,6 +31,14 @@ class Steps(Generic[Value]):
     def _then(self, name: str, operator: Operator, retry: Errors = ()) -> Port:
         return Port(self.job.graph.add(name, operator, (self.port,), checked_errors(name, retry)).id)
 
+    def _named(self, step: str, name: Any, argument: Any) -> tuple[str, Any]:
+        """Return the name and the argument of a step whose name is optional: `map("name", function)` or `map(function)`."""
+        if isinstance(argument, str) and callable(name):
+            raise GraphError(f"{step} takes its name first: {step}({argument!r}, …)")
+        if argument is None and (step == "key_by" or not isinstance(name, str)):
+            name, argument = None, name
+        return (self.job.graph.automatic_name(step, argument) if name is None else name), argument
+
     def _at(self, port: Port) -> Stream[Any]:
         """Return the stream at an output of a step that keeps keys: it has keys if this stream has keys."""
         raise NotImplementedError
@@ -41,12 +49,12 @@ class Steps(Generic[Value]):
     def _port_of(self, name: str, other: object) -> Port:
         """Return the graph output of another stream; raise if it belongs to another job."""
         if isinstance(other, Parts):
-            raise GraphError(f"operator {name!r}: it takes one stream where {other.how_to_choose()}")
+            raise GraphError(f"step {name!r}: it takes one stream where {other.how_to_choose()}")
         if not isinstance(other, Steps):
-            raise GraphError(f"operator {name!r}: it takes streams of this job, not {other!r}")
+            raise GraphError(f"step {name!r}: it takes streams of this job, not {other!r}")
         if other.job is not self.job:
             raise GraphError(
-                f"operator {name!r}: it takes streams of its own job {self.job.name!r}, and one of them belongs to "
+                f"step {name!r}: it takes streams of its own job {self.job.name!r}, and one of them belongs to "
                 f"{'another job of that name' if other.job.name == self.job.name else f'the job {other.job.name!r}'}; "
                 "begin both at sources of one Job"
             )

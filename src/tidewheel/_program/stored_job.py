@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tidewheel._checkpoint.manifest import Manifest
@@ -16,7 +16,7 @@ from tidewheel._checkpoint.names import DEFAULT_STATE
 from tidewheel._checkpoint.tools.savepoint import At, drop_savepoint, find, job_at, make_savepoint, savepoints
 from tidewheel._checkpoint.tools.state_reader import Found, StateReader, held
 from tidewheel._core.urls import Url
-from tidewheel._fleet.fleet_state import holding, is_divided, newest
+from tidewheel._spark.newest_state import is_divided, newest
 from tidewheel._state.codec import StateCodec, msgpack_codec
 from tidewheel._storage import open_store
 from tidewheel._time.duration import Duration, nanoseconds
@@ -27,9 +27,15 @@ if TYPE_CHECKING:
     from tidewheel._checkpoint.garbage import Collected
     from tidewheel._checkpoint.pins import Pin
     from tidewheel._checkpoint.tools.diff import TableDiff
+    from tidewheel._checkpoint.tools.key_history import KeyHistory
     from tidewheel._checkpoint.tools.verify import Verification
     from tidewheel._engine.job_status import JobStatus
+    from tidewheel._engine.replay import Replayed
+    from tidewheel._engine.shadow import Shadowed
+    from tidewheel._operators.logic import Message
+    from tidewheel._program.job import Job
 
+    _Messages = list[Message[Any, Any]]
     _Pins = list[Pin]
     _Diffs = list[TableDiff]
 
@@ -105,7 +111,7 @@ class StoredJob:
         return manifest if at is not None else newest(self.store, manifest)
 
     def diff(self, before: At, after: At, *, samples: int = 5) -> _Diffs:
-        """Return the keys of each operator that changed between two checkpoints, with up to `samples` keys each."""
+        """Return the keys of each step that changed between two checkpoints, with up to `samples` keys each."""
         from tidewheel._checkpoint.tools.diff import diff
 
         return diff(self.store, self.show(before), self.show(after), samples)
@@ -116,6 +122,8 @@ class StoredJob:
 
         if at is not None or not is_divided(find(self.checkpoints)):
             return verify(self.store, self.checkpoints, at)
+        from tidewheel.fleet._nodes.fleet_state import holding  # Only a fleet's job needs it.
+
         return together(verify(self.store, chain) for chain in holding(self.store, self.name))
 
     def savepoint(self, name: str, at: int | None = None) -> Manifest:
@@ -161,26 +169,50 @@ class StoredJob:
 
         return tuple(release(self.store, self.name))
 
-    def move_to(
-        self,
-        target: StoredJob,
-        *,
-        keys: Iterable[Any] | None = None,
-        shards: Iterable[int] | None = None,
-        cells: str | None = None,
-    ) -> int:
-        """Move keys, or all keys of some shards, with the state and timers of all operators; return the number of keys.
+    def replay(
+        self, program: Job, sequence: int | Literal["next"], *, samples: int = 5, debug: bool = False
+    ) -> Replayed:
+        """Run the batch of a commit again, in this process and without Spark, and compare state and output.
 
-        Each key is in exactly one of the two jobs, even after a crash. Raises `HeldError`, which names the run, if
-        either job runs; `FencedError` if one of them was taken over in the meantime, in which case nothing was moved;
-        and `StateError` if the target lacks an operator, stores its state differently, or already has one of the keys.
-        `cells` must match `Job(cells=…)` of both programs, if given there.
+        The second run uses the same state, records, time, epoch and cells, publishes nothing and changes nothing of the
+        job. `program` is the job whose steps run: the one that made the commit, or a changed one. `samples` limits the
+        keys and rows of a difference; `debug` starts the debugger at the first error of the program's functions. The
+        sequence "next" runs the batch after the newest commit, which may have failed; there is nothing to compare.
         """
-        from tidewheel._checkpoint.transfer import JobPlace
-        from tidewheel._engine.move import move
+        from tidewheel._engine.replay import replay, run_next
 
-        places = (JobPlace(job.name, job.store.url, cells) for job in (self, target))
-        return move(*places, keys=keys, shards=shards).keys
+        if sequence == "next":
+            return run_next(program, self.store, debug=debug)
+        return replay(program.plan(), self.store, sequence, samples=samples, debug=debug)
+
+    def shadow(
+        self,
+        program: Job,
+        *,
+        last: int | None = None,
+        since: At = None,
+        old: Job | None = None,
+        samples: int = 5,
+        allow_dropped_state: Collection[str] = (),
+    ) -> Shadowed:
+        """Run a changed program over the batches of this job, in this process and without Spark, and compare.
+
+        Either the `last` batches, or all since a checkpoint or savepoint. It begins from the same state, which is
+        converted as in a real start, reads the same records, publishes nothing and changes nothing of the job, which
+        may be running. `old` is the program that made the commits: with it, rows are compared one by one; without it,
+        state and numbers of rows. `allow_dropped_state` names steps that the program lacks.
+        """
+        from tidewheel._engine.shadow import shadow
+
+        return shadow(
+            program,
+            self.store,
+            last=last,
+            since=since,
+            old=old,
+            samples=samples,
+            allow_dropped_state=allow_dropped_state,
+        )
 
     def gc(
         self, *, keep: int | None = None, grace: Duration | Literal[0] | None = None, dry_run: bool = False
@@ -196,22 +228,40 @@ class StoredJob:
 
     # State.
 
-    def get(self, operator: str, key: Any, *, at: At = None, type: Any = None) -> Found:
+    def get(self, step: str, key: Any, *, at: At = None, type: Any = None) -> Found:
         """Look up one key, reading only the files that it needs. `type` is the type to decode the value as."""
-        return StateReader(self.store, self.show(at)).get(operator, key, _codec(type))
+        return StateReader(self.store, self.show(at)).get(step, key, _codec(type))
 
-    def keys(self, operator: str, *, at: At = None, prefix: str = "") -> Iterator[Any]:
-        """Yield every key of an operator; with `prefix`, only text keys that start with it."""
+    def history(self, step: str, key: Any) -> KeyHistory:
+        """Return the values of a key: one for each kept checkpoint where it changed, oldest first."""
+        from tidewheel._checkpoint.tools.key_history import key_history
+
+        kept = self.list()
+        if kept:
+            StateReader(self.store, kept[-1]).info(step)
+        return key_history(self.store, kept, step, key)
+
+    def messages(self, program: Job, sequence: int, step: str, key: Any) -> _Messages:
+        """Return the messages of a key that reached a step in the batch of a commit, in order.
+
+        The batch runs again, as in `replay`.
+        """
+        from tidewheel._engine.replay import messages_of_key
+
+        return messages_of_key(program.plan(), self.store, sequence, step, key)
+
+    def keys(self, step: str, *, at: At = None, prefix: str = "") -> Iterator[Any]:
+        """Yield every key of a step; with `prefix`, only text keys that start with it."""
         with self._reading(at) as reader:
-            yield from reader.keys(operator, prefix)
+            yield from reader.keys(step, prefix)
 
-    def scan(self, operator: str, *, at: At = None, prefix: str = "", type: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Yield every key of an operator with its value; `prefix` and `type` as in `keys` and `get`."""
+    def scan(self, step: str, *, at: At = None, prefix: str = "", type: Any = None) -> Iterator[tuple[Any, Any]]:
+        """Yield every key of a step with its value; `prefix` and `type` as in `keys` and `get`."""
         with self._reading(at) as reader:
-            yield from reader.scan(operator, _codec(type), prefix)
+            yield from reader.scan(step, _codec(type), prefix)
 
-    def export(self, operator: str, path: str | os.PathLike[str], *, at: At = None, type: Any = None) -> int:
-        """Write an operator's state to a Parquet file: the key, then the value's fields; return the number of keys.
+    def export(self, step: str, path: str | os.PathLike[str], *, at: At = None, type: Any = None) -> int:
+        """Write a step's state to a Parquet file: the key, then the value's fields; return the number of keys.
 
         Raises `ConfigError` if the file name has the extension of another format.
         """
@@ -219,7 +269,7 @@ class StoredJob:
 
         _check_parquet(os.fspath(path))
         with self._reading(at) as reader:
-            return export(reader, operator, path, type)
+            return export(reader, step, path, type)
 
     # Cells.
 

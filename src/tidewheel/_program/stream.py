@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args, overload
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from tidewheel._operators.aggregates.operator import ColumnAggregates
 from tidewheel._operators.graph import Port
 from tidewheel._operators.keyed.key_by import KeyBy
 from tidewheel._operators.stateless.decode import Decode
+from tidewheel._operators.stateless.expect import Expect, Otherwise
 from tidewheel._operators.stateless.expressions import Where
 from tidewheel._operators.stateless.filter import Filter
 from tidewheel._operators.stateless.flat_map import FilterMap, FlatMap
@@ -24,13 +25,14 @@ from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.split import Chooser, Split
 from tidewheel._operators.stateless.union import Union
 from tidewheel._program.arguments import Errors, checked_function
+from tidewheel._program.call_steps import CallSteps
 from tidewheel._program.column_steps import ColumnSteps
 from tidewheel._program.parts import Branches, numbered
 from tidewheel._program.time_steps import TimeSteps
 from tidewheel._values import Row
 from tidewheel._values.expressions import Expression, is_expression
 from tidewheel._values.type_variables import Value
-from tidewheel.errors import GraphError
+from tidewheel.errors import ConfigError, GraphError
 
 if TYPE_CHECKING:
     from tidewheel._program.keyed_stream import KeyedStream
@@ -41,11 +43,12 @@ New = TypeVar("New")
 NewKey = TypeVar("NewKey")
 
 
-class Stream(ColumnSteps[Value], TimeSteps[Value]):
+class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
     """Messages without a key. Every step takes its name first and returns the resulting stream.
 
-    A name has letters, digits, '_', '-' and '.', and is unique in its job: it identifies the step's state. Stateful
-    steps are methods of `KeyedStream`: call `key_by` first.
+    A name has letters, digits, '_', '-' and '.', and is unique in its job: it identifies the step's state. Steps without
+    state can do without a name: `stream.map(function)` is then called `map:function`, or `map:3` after its position.
+    Stateful steps are methods of `KeyedStream`: call `key_by` first.
     """
 
     def _at(self, port: Port) -> Stream[Any]:
@@ -59,9 +62,13 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
     def map(
         self, name: str, function: Callable[[Value], New], *, returns: UnionType | None = None, retry: Errors = ()
     ) -> Stream[New]: ...
+    @overload
+    def map(self, function: Callable[[Value], Any], /, *, returns: type[New], retry: Errors = ()) -> Stream[New]: ...
+    @overload
     def map(
-        self, name: str, function: Callable[[Value], Any], *, returns: Any = None, retry: Errors = ()
-    ) -> Stream[Any]:
+        self, function: Callable[[Value], New], /, *, returns: UnionType | None = None, retry: Errors = ()
+    ) -> Stream[New]: ...
+    def map(self, name: Any = None, function: Any = None, *, returns: Any = None, retry: Errors = ()) -> Stream[Any]:
         """Replace each value by the function's result.
 
         - `function`: called with each value.
@@ -77,9 +84,16 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'value': 1}, {'value': 4}, {'value': 9}]
         """
+        name, function = self._named("map", name, function)
         return self._same(name, Map(checked_function(name, function, "value"), returns), retry)
 
-    def filter(self, name: str, function: Callable[[Value], Any] | Expression, *, retry: Errors = ()) -> Stream[Value]:
+    @overload
+    def filter(
+        self, name: str, function: Callable[[Value], Any] | Expression, *, retry: Errors = ()
+    ) -> Stream[Value]: ...
+    @overload
+    def filter(self, function: Callable[[Value], Any] | Expression, /, *, retry: Errors = ()) -> Stream[Value]: ...
+    def filter(self, name: Any = None, function: Any = None, *, retry: Errors = ()) -> Stream[Value]:
         """Keep the values for which the function returns a true value, or for which an expression is true.
 
         - `function`: called with each value; or a `pyarrow.compute` expression over columns of the stream, which runs
@@ -95,14 +109,42 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'value': 3}]
         """
-        if is_expression(function):
-            return self._same(name, Where(function))
-        if isinstance(function, bool):
-            raise GraphError(
-                f"operator {name!r}: filter was given {function}, which was found once, when the program was built; use a "
-                "function, such as lambda order: order.cents > 100, so that each value is looked at"
-            )
-        return self._same(name, Filter(checked_function(name, function, "value")), retry)
+        name, function = self._named("filter", name, function)
+        return self._same(name, _condition(name, "filter", function), retry)
+
+    def expect(
+        self,
+        name: str,
+        condition: Callable[[Value], Any] | Expression,
+        *,
+        otherwise: Otherwise = "stop",
+        retry: Errors = (),
+    ) -> Stream[Value]:
+        """Check a condition that every record should meet. Return the stream of the records that continue.
+
+        Records that fail the condition are counted: as `name/failed` in the job's counts, in its metrics and history,
+        and on the page.
+
+        - `condition`: a function or an expression, as in `filter`. A null result counts as false.
+        - `otherwise`: what happens to a record that fails. "stop" ends the run with an error that names the record;
+          nothing of its batch is committed. "dead" sends the record to the dead-letter sink, "drop" removes it, and
+          "warn" passes it on and logs a warning for the commit.
+        - `retry`: as in `map`.
+
+        >>> import pyarrow.compute as pc
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("expected")
+        >>> orders = job.source("in", sources.iterable([{"cents": 250}, {"cents": -1}]))
+        >>> _ = orders.expect("positive", pc.field("cents") > 0, otherwise="dead").sink("out", sinks.collect())
+        >>> job.dead_letter("dead", sinks.collect())
+        >>> outputs = run_in_memory(job).outputs
+        >>> outputs["out"], outputs["dead"][0]["error"]
+        ([{'cents': 250}], 'it does not meet the expectation (cents > 0)')
+        """
+        if otherwise not in get_args(Otherwise):
+            raise GraphError(f"step {name!r}: otherwise= is one of {', '.join(get_args(Otherwise))}, not {otherwise!r}")
+        return self._same(name, Expect(_condition(name, "expect", condition), otherwise), retry)
 
     @overload
     def filter_map(
@@ -117,8 +159,21 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         returns: UnionType | None = None,
         retry: Errors = (),
     ) -> Stream[New]: ...
+    @overload
     def filter_map(
-        self, name: str, function: Callable[[Value], Any], *, returns: Any = None, retry: Errors = ()
+        self, function: Callable[[Value], Any], /, *, returns: type[New], retry: Errors = ()
+    ) -> Stream[New]: ...
+    @overload
+    def filter_map(
+        self,
+        function: Callable[[Value], New | None],
+        /,
+        *,
+        returns: UnionType | None = None,
+        retry: Errors = (),
+    ) -> Stream[New]: ...
+    def filter_map(
+        self, name: Any = None, function: Any = None, *, returns: Any = None, retry: Errors = ()
     ) -> Stream[Any]:
         """Replace each value by the function's result, and drop values whose result is None.
 
@@ -134,6 +189,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'value': 3}, {'value': 5}]
         """
+        name, function = self._named("filter_map", name, function)
         return self._same(name, FilterMap(checked_function(name, function, "value"), returns), retry)
 
     @overload
@@ -149,8 +205,21 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         returns: UnionType | None = None,
         retry: Errors = (),
     ) -> Stream[New]: ...
+    @overload
     def flat_map(
-        self, name: str, function: Callable[[Value], Iterable[Any]], *, returns: Any = None, retry: Errors = ()
+        self, function: Callable[[Value], Iterable[Any]], /, *, returns: type[New], retry: Errors = ()
+    ) -> Stream[New]: ...
+    @overload
+    def flat_map(
+        self,
+        function: Callable[[Value], Iterable[New]],
+        /,
+        *,
+        returns: UnionType | None = None,
+        retry: Errors = (),
+    ) -> Stream[New]: ...
+    def flat_map(
+        self, name: Any = None, function: Any = None, *, returns: Any = None, retry: Errors = ()
     ) -> Stream[Any]:
         """Replace each value by the items that the function returns, in order.
 
@@ -165,9 +234,14 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'value': 'to'}, {'value': 'be'}, {'value': 'not'}]
         """
+        name, function = self._named("flat_map", name, function)
         return self._same(name, FlatMap(checked_function(name, function, "value"), returns), retry)
 
-    def inspect(self, name: str, function: Callable[[Value], Any], *, retry: Errors = ()) -> Stream[Value]:
+    @overload
+    def inspect(self, name: str, function: Callable[[Value], Any], *, retry: Errors = ()) -> Stream[Value]: ...
+    @overload
+    def inspect(self, function: Callable[[Value], Any], /, *, retry: Errors = ()) -> Stream[Value]: ...
+    def inspect(self, name: Any = None, function: Any = None, *, retry: Errors = ()) -> Stream[Value]:
         """Call the function with each value; its result is ignored.
 
         - `function`: called in the tasks, and again if a batch is repeated.
@@ -181,6 +255,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         1
         2
         """
+        name, function = self._named("inspect", name, function)
         return self._same(name, Inspect(checked_function(name, function, "value")), retry)
 
     @overload
@@ -196,10 +271,23 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         returns: None = None,
         retry: Errors = (),
     ) -> Stream[Row]: ...
+    @overload
+    def map_batches(
+        self, function: Callable[[pa.RecordBatch], pa.RecordBatch], /, *, returns: type[New], retry: Errors = ()
+    ) -> Stream[New]: ...
+    @overload
     def map_batches(
         self,
-        name: str,
         function: Callable[[pa.RecordBatch], pa.RecordBatch],
+        /,
+        *,
+        returns: None = None,
+        retry: Errors = (),
+    ) -> Stream[Row]: ...
+    def map_batches(
+        self,
+        name: Any = None,
+        function: Any = None,
         *,
         returns: Any = None,
         retry: Errors = (),
@@ -221,6 +309,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'cents': 90}]
         """
+        name, function = self._named("map_batches", name, function)
         return self._same(name, MapBatches(checked_function(name, function, "batch"), returns), retry)
 
     def decode(
@@ -252,7 +341,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         kind = KeyedDecodedStream if isinstance(self, KeyedStream) else DecodedStream
         return kind(self.job, self._then(name, Decode(payload_codec(codec), column), retry))
 
-    def union(self, name: str, *others: Stream[New]) -> Stream[Value | New]:
+    def union(self, name: str | Stream[New], *others: Stream[New]) -> Stream[Value | New]:
         """Merge this stream and the others into one. The order of messages from different streams is undefined.
 
         - `others`: streams of the same job; either all streams have keys or none has.
@@ -267,9 +356,12 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         """
         from tidewheel._program.keyed_stream import KeyedStream
 
+        if not isinstance(name, str):
+            others = (name, *others)
+            name = self.job.graph.automatic_name("union", None)
         ports = (self.port, *(self._port_of(name, other) for other in others))
         if any(isinstance(other, KeyedStream) != isinstance(self, KeyedStream) for other in others):
-            raise GraphError(f"operator {name!r}: a union is of streams that all have keys, or none of them")
+            raise GraphError(f"step {name!r}: a union is of streams that all have keys, or none of them")
         return self._at(Port(self.job.graph.add(name, Union(), ports).id))
 
     def split(
@@ -291,7 +383,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         {'even': [{'value': 2}], 'odd': [{'value': 1}, {'value': 3}]}
         """
         if isinstance(outputs, bool) or not isinstance(outputs, int) or outputs < 1:
-            raise GraphError(f"operator {name!r}: a split has at least one output, not {outputs!r}")
+            raise GraphError(f"step {name!r}: a split has at least one output, not {outputs!r}")
         operator = Split(checked_function(name, function, "value"), outputs)
         node = self._then(name, operator).node
         return numbered(operator.step, tuple(self._at(Port(node, output)) for output in range(outputs)))
@@ -317,7 +409,7 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         {'low': [{'value': 1}, {'value': 5}], 'high': [{'value': 5}, {'value': 9}]}
         """
         if predicates and named:
-            raise GraphError(f"operator {name!r}: a branch takes predicates with names or without, not both")
+            raise GraphError(f"step {name!r}: a branch takes predicates with names or without, not both")
         chosen = predicates or tuple(named.values())
         chooser = Chooser(tuple(checked_function(name, predicate, "value") for predicate in chosen))
         streams = self.split(name, len(chosen), chooser)
@@ -334,17 +426,31 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         return numbered("clone", (self,) * copies)
 
     @overload
-    def key_by(self, name: str, key: str, *, value: None = None) -> KeyedStream[Any, Value]: ...
+    def key_by(self, name: str, key: str, *, value: None = None, retry: Errors = ()) -> KeyedStream[Any, Value]: ...
     @overload
     def key_by(
-        self, name: str, key: Callable[[Value], NewKey], *, value: None = None
+        self, name: str, key: Callable[[Value], NewKey], *, value: None = None, retry: Errors = ()
     ) -> KeyedStream[NewKey, Value]: ...
     @overload
-    def key_by(self, name: str, key: str, *, value: str) -> KeyedStream[Any, Any]: ...
+    def key_by(self, name: str, key: str, *, value: str, retry: Errors = ()) -> KeyedStream[Any, Any]: ...
     @overload
-    def key_by(self, name: str, key: Callable[[Value], NewKey], *, value: str) -> KeyedStream[NewKey, Any]: ...
     def key_by(
-        self, name: str, key: str | Callable[[Value], Any], *, value: str | None = None
+        self, name: str, key: Callable[[Value], NewKey], *, value: str, retry: Errors = ()
+    ) -> KeyedStream[NewKey, Any]: ...
+    @overload
+    def key_by(self, key: str, /, *, value: None = None, retry: Errors = ()) -> KeyedStream[Any, Value]: ...
+    @overload
+    def key_by(
+        self, key: Callable[[Value], NewKey], /, *, value: None = None, retry: Errors = ()
+    ) -> KeyedStream[NewKey, Value]: ...
+    @overload
+    def key_by(self, key: str, /, *, value: str, retry: Errors = ()) -> KeyedStream[Any, Any]: ...
+    @overload
+    def key_by(
+        self, key: Callable[[Value], NewKey], /, *, value: str, retry: Errors = ()
+    ) -> KeyedStream[NewKey, Any]: ...
+    def key_by(
+        self, name: Any = None, key: Any = None, *, value: str | None = None, retry: Errors = ()
     ) -> KeyedStream[Any, Any]:
         """Give each message a key. Later steps handle all messages of one key in one place, in source order.
 
@@ -352,9 +458,11 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
           or a tuple of these; all keys of one `key_by` have the same type.
         - `value`: the only column that the rest of the program needs: it becomes the value, and other columns are
           dropped.
+        - `retry`: as in `map`.
 
         Rows of `aggregate` and of windowed aggregates get a column with their previous key, named like the previous key
-        column.
+        column. A tuple becomes a struct with the fields `_1`, `_2` and so on. A `WindowResult`, which a window with a
+        function emits, gets no such column: put the key into its value.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -364,11 +472,12 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'user': 'ada', 'cents': 250}]
         """
+        name, key = self._named("key_by", name, key)
         from tidewheel._program.keyed_stream import KeyedStream
 
         if not isinstance(key, str) and not callable(key):
-            raise GraphError(f"operator {name!r}: key_by takes a column's name or a function, not {type(key).__name__}")
-        return KeyedStream(self.job, self._then(name, KeyBy(key, value, self._key_of_aggregates())))
+            raise GraphError(f"step {name!r}: key_by takes a column's name or a function, not {type(key).__name__}")
+        return KeyedStream(self.job, self._then(name, KeyBy(key, value, self._key_of_aggregates()), retry))
 
     def _key_of_aggregates(self) -> str | None:
         """Return the name of the key column if the stream has rows of aggregates, which do not contain that column."""
@@ -385,7 +494,8 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
 
         - `sink`: one of `tidewheel.sinks`, or your own `Sink`.
         - `key`: for a keyed stream, the name of the key column; False omits it. None uses the column name passed to
-          `key_by`, or `key`, and omits the column if the values already have a column of that name.
+          `key_by`, or `key`, and omits the column if the values already have a column of that name. Kafka uses this
+          column as the message key, and PostgreSQL as the key of rows (`upsert`, `latest`), unless the sink has a `key=`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -404,5 +514,21 @@ class Stream(ColumnSteps[Value], TimeSteps[Value]):
             why = "the stream has no keys" if key_name is None else f"{key!r} is not a name"
             raise GraphError(f"sink {name!r}: key= names the key's column, or is False to leave it out, and {why}")
         chosen = key_name if key is None else key or None
-        self._then(name, SinkOperator(sink, chosen, isinstance(key, str)))
+        try:
+            keyed = sink.keyed_by(chosen)
+        except ConfigError as error:
+            raise GraphError(f"sink {name!r}: {error}") from None
+        self._then(name, SinkOperator(keyed, chosen, isinstance(key, str)))
         return self
+
+
+def _condition(name: str, step: str, condition: Any) -> Filter | Where:
+    """Return the filter of a condition: an expression, or a function that is called with each value."""
+    if is_expression(condition):
+        return Where(condition)
+    if isinstance(condition, bool):
+        raise GraphError(
+            f"step {name!r}: {step} was given {condition}, which was found once, when the program was built; use a "
+            "function, such as lambda order: order.cents > 100, so that each value is looked at"
+        )
+    return Filter(checked_function(name, condition, "value"))

@@ -103,9 +103,9 @@ class TimeSteps(Steps[Value]):
         [{'shop': 'a', 'value': 10}]
         """
         if not isinstance(time, str) and not callable(time):
-            raise GraphError(f"operator {name!r}: it takes a column's name or a function, not {type(time).__name__}")
+            raise GraphError(f"step {name!r}: it takes a column's name or a function, not {type(time).__name__}")
         if unit is not None and unit not in UNITS:
-            raise GraphError(f"operator {name!r}: unit= is one of {', '.join(map(repr, UNITS))}, not {unit!r}")
+            raise GraphError(f"step {name!r}: unit= is one of {', '.join(map(repr, UNITS))}, not {unit!r}")
         return self._same(name, AssignTimestamps(time, checked_duration("max_ahead", max_ahead), unit))
 
     def generate_epochs(
@@ -184,7 +184,7 @@ class TimeSteps(Steps[Value]):
         """
         epochs = GenerateEpochs(
             None,
-            nanoseconds(bound, f"operator {name!r}: the bound"),
+            nanoseconds(bound, f"step {name!r}: the bound"),
             checked_duration("idle_after", idle_after),
             partition,
             checked_duration("advance_after", advance_after),
@@ -203,7 +203,7 @@ class TimeSteps(Steps[Value]):
         """Call the function with each epoch; messages pass unchanged.
 
         - `function`: called in every task, and again if a batch is repeated. An epoch is a datetime, or nanoseconds
-          since 1970 UTC where times are integers.
+          since 1970 UTC where times are integers. The last epoch of a bounded run is the largest possible time.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -213,5 +213,6 @@ class TimeSteps(Steps[Value]):
         >>> _ = timed.inspect_frontier("show", print).sink("out", sinks.collect())
         >>> _ = run_in_memory(job)
         8
+        9223372036854775807
         """
         return self._same(name, InspectFrontier(checked_function(name, function, "epoch")))

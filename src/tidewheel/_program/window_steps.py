@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from tidewheel._core.text import shortened
 from tidewheel._operators.aggregates.functions import Aggregate
 from tidewheel._operators.base import Operator
+from tidewheel._operators.field_getter import FieldGetter
+from tidewheel._operators.graph import AutomaticName
+from tidewheel._operators.keyed.key_by import KeyBy
 from tidewheel._operators.keyed.state_spec import state_spec
+from tidewheel._operators.stateless.filter import Filter
 from tidewheel._operators.windows.fixed import FixedWindows
 from tidewheel._operators.windows.fixed_aggregates import FixedAggregates
 from tidewheel._operators.windows.session import SessionWindows
 from tidewheel._operators.windows.session_aggregates import SessionAggregates
+from tidewheel._operators.windows.top import Per, Top
 from tidewheel._operators.windows.window import Fold, WindowResult
 from tidewheel._program.arguments import Factory, checked_aggregates, checked_function, checked_state, checked_upgrade
 from tidewheel._program.join_steps import JoinSteps
 from tidewheel._time.duration import Duration, nanoseconds
+from tidewheel._time.early import early_of
 from tidewheel._time.panes import Panes
 from tidewheel._time.windows import Session, Windows
 from tidewheel._values import Row
@@ -43,35 +49,36 @@ class WindowSteps(JoinSteps[Key, Value]):
     @overload
     def window(
         self, name: str, windows: Windows, add: None = None, *, default: None = None, state: None = None,
-        merge: None = None, allowed_lateness: Duration = "0 s", **aggregates: Aggregate,
+        merge: None = None, allowed_lateness: Duration = "0 s", early: Duration | None = None,
+        **aggregates: Aggregate,
     ) -> WindowedStream[Key, Row, Value]: ...
     @overload
     def window(
         self, name: str, windows: Windows, add: Callable[[Any, Value], New], *,
         default: None = None, state: UnionType | None = None,
         merge: Callable[[New, New], New] | None = None, allowed_lateness: Duration = "0 s",
-        version: int = 1, upgrade: Upgrade | None = None,
+        early: Duration | None = None, version: int = 1, upgrade: Upgrade | None = None,
     ) -> WindowedStream[Key, WindowResult[New], Value]: ...
     @overload
     def window(
         self, name: str, windows: Windows, add: Callable[[S, Value], S], *, state: type[S],
         default: Any = None,
         merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = "0 s",
-        version: int = 1, upgrade: Upgrade | None = None,
+        early: Duration | None = None, version: int = 1, upgrade: Upgrade | None = None,
     ) -> WindowedStream[Key, WindowResult[S], Value]: ...
     @overload
     def window(
         self, name: str, windows: Windows, add: Callable[[S, Value], S], *, default: Factory[S],
         state: UnionType | None = None,
         merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = "0 s",
-        version: int = 1, upgrade: Upgrade | None = None,
+        early: Duration | None = None, version: int = 1, upgrade: Upgrade | None = None,
     ) -> WindowedStream[Key, WindowResult[S], Value]: ...
     @overload
     def window(
         self, name: str, windows: Windows, add: Callable[[S, Value], S], *, default: S,
         state: UnionType | None = None,
         merge: Callable[[S, S], S] | None = None, allowed_lateness: Duration = "0 s",
-        version: int = 1, upgrade: Upgrade | None = None,
+        early: Duration | None = None, version: int = 1, upgrade: Upgrade | None = None,
     ) -> WindowedStream[Key, WindowResult[S], Value]: ...
     # fmt: on
     def window(
@@ -84,11 +91,12 @@ class WindowSteps(JoinSteps[Key, Value]):
         merge: Callable[[Any, Any], Any] | None = None,
         state: Any = None,
         allowed_lateness: Duration = "0 s",
+        early: Duration | Aggregate | None = None,
         version: int | Aggregate = 1,
         upgrade: Upgrade | Aggregate | None = None,
         **aggregates: Aggregate,
     ) -> WindowedStream[Any, Any, Any]:
-        """Fold the values of each key by windows of time. A window is emitted once, when the clock passes its end.
+        """Fold the values of each key by windows of time. A window is emitted when the clock passes its end.
 
         With aggregates, the result is a row with `start`, `end` and the aggregates; with a function, a `WindowResult`.
 
@@ -99,6 +107,9 @@ class WindowSteps(JoinSteps[Key, Value]):
         - `allowed_lateness`: a `timedelta`, or text such as "90 s". Messages up to this much behind the end of a window
           are still added, and the window is emitted again with `correction` set. Later messages are in the stream
           `late` of the result.
+        - `early`: also emit open windows, with `final` False: "batch" after each batch, or a duration, such as "1 minute",
+          whenever the clock of the data passes a multiple of it. Each time, the open windows of the keys with new
+          messages are emitted. The result at the end has `final` True. Without `early`, rows have no column `final`.
         - `version`, `upgrade`: as in `stateful_map`; the function is called with the folded value of each open window.
         - `aggregates`: as in `aggregate`, instead of `add`.
 
@@ -115,25 +126,26 @@ class WindowSteps(JoinSteps[Key, Value]):
         """
         from tidewheel._program.side_outputs import WindowedStream
 
-        # An aggregate can have any name, including these two.
+        # An aggregate can have any name, including these three.
+        if isinstance(early, Aggregate):
+            aggregates, early = {**aggregates, "early": early}, None
         if isinstance(version, Aggregate):
             aggregates, version = {**aggregates, "version": version}, 1
         if isinstance(upgrade, Aggregate):
             aggregates, upgrade = {**aggregates, "upgrade": upgrade}, None
         if (add is None) == (not aggregates):
-            raise GraphError(
-                f"operator {name!r}: a window takes either a function or aggregates, such as total=sum_(…)"
-            )
+            raise GraphError(f"step {name!r}: a window takes either a function or aggregates, such as total=sum_(…)")
         if not isinstance(windows, Windows):
             raise GraphError(
-                f"operator {name!r}: {windows!r} is not a kind of windows; write tumbling({windows!r}), sliding(…) or session(…)"
+                f"step {name!r}: {windows!r} is not a kind of windows; write tumbling({windows!r}), sliding(…) or session(…)"
             )
         for label, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate) and get_close_matches(label, ["allowed_lateness"], cutoff=0.5):
                 raise GraphError(
-                    f"operator {name!r}: a window has no {label}=; did you mean allowed_lateness={shortened(aggregate, 60)}?"
+                    f"step {name!r}: a window has no {label}=; did you mean allowed_lateness={shortened(aggregate, 60)}?"
                 )
-        nanos = nanoseconds(allowed_lateness, f"operator {name!r}: the allowed lateness")
+        emitted_early = early_of(early, f"step {name!r}: early")
+        nanos = nanoseconds(allowed_lateness, f"step {name!r}: the allowed lateness")
         operator: Operator
         if add is not None:
             function = checked_function(name, add, "folded", "value")
@@ -141,11 +153,63 @@ class WindowSteps(JoinSteps[Key, Value]):
             spec = checked_state(name, state_spec(function, 0, state, default, None, version, changed))
             fold = Fold(spec.factory(), add, merge)
             if isinstance(windows, Session):
-                operator = SessionWindows(windows=windows, fold=fold, lateness=nanos, folded=spec)
+                operator = SessionWindows(windows=windows, fold=fold, lateness=nanos, folded=spec, early=emitted_early)
             else:
-                operator = FixedWindows(windows=windows, fold=fold, lateness=nanos, folded=spec)
+                operator = FixedWindows(windows=windows, fold=fold, lateness=nanos, folded=spec, early=emitted_early)
         elif isinstance(windows, Session):
-            operator = SessionAggregates(checked_aggregates(name, aggregates), windows, nanos)
+            kept = checked_aggregates(name, aggregates, self.job.graph.shape(self.port))
+            operator = SessionAggregates(kept, windows, nanos, early=emitted_early)
         else:
-            operator = FixedAggregates(checked_aggregates(name, aggregates), Panes(windows, nanos))
+            kept = checked_aggregates(name, aggregates, self.job.graph.shape(self.port))
+            operator = FixedAggregates(kept, Panes(windows, nanos), early=emitted_early)
         return WindowedStream(self.job, self._then(name, operator))
+
+    def top(
+        self, name: str, n: int, *, by: str | Callable[[Value], Any], per: str | list[str] = "start"
+    ) -> WindowedStream[Any, Row, Value]:
+        """Rank the results of windows over all keys; emit the `n` highest of each window when it ends.
+
+        The result has the fields of the record, its previous key if that is known, and `rank`, from 1.
+
+        - `n`: how many records of each window to emit.
+        - `by`: a column, or a function of the value; the highest is first, and records without a value are last. The
+          order of equal records depends on their other fields, not on their arrival.
+        - `per`: the column that identifies a window, or several columns for a ranking in groups, as in
+          `per=["start", "country"]`.
+
+        [Early results](time.md#results-before-a-window-ends) are not ranked. Corrections of windows that have been ranked
+        are in the stream `late` of the result.
+
+        >>> from tidewheel import Job, sinks, sources, sum_, tumbling
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("best")
+        >>> sold = [{"shop": shop, "at": 1, "n": n} for shop, n in [("a", 2), ("b", 5), ("c", 3)]]
+        >>> sales = job.source("in", sources.iterable(sold)).event_time("at", unit="ns", max_delay="0 s")
+        >>> sums = sales.key_by("by-shop", "shop").window("sums", tumbling("10 ns"), n=sum_("n"))
+        >>> _ = sums.top("top2", 2, by="n").sink("out", sinks.collect())
+        >>> [(row["rank"], row["shop"], row["n"]) for row in run_in_memory(job).outputs["out"]]
+        [(1, 'b', 5), (2, 'c', 3)]
+        """
+        from tidewheel._program.side_outputs import WindowedStream
+
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise GraphError(f"operator {name!r}: top takes how many records to emit, at least 1, not {n!r}")
+        columns = (per,) if isinstance(per, str) else tuple(per) if isinstance(per, list) else ()
+        if not columns or not all(isinstance(column, str) for column in columns):
+            raise GraphError(f"operator {name!r}: per= is a column, or a list of columns, not {per!r}")
+        key = columns[0] if len(columns) == 1 else Per(columns)
+        function = FieldGetter(by) if isinstance(by, str) else checked_function(name, by, "value")
+        final = self
+        if self._has_early_results():
+            final = self._at(final._then(AutomaticName(f"{name}:final"), Filter(FieldGetter("final"))))
+        by_window = KeyBy(key, None, self._key_of_aggregates(), times_as_numbers=True)
+        ranked = self._at(final._then(AutomaticName(f"{name}:per"), by_window))
+        return WindowedStream(self.job, ranked._then(name, Top(n, function)))
+
+    def _has_early_results(self) -> bool:
+        """Return whether the stream comes from a window with early results."""
+        nodes = self.job.graph.nodes
+        node = nodes[self.port.node]
+        while node.operator.kind != "window" and node.inputs and not isinstance(node.operator, KeyBy):
+            node = nodes[node.inputs[0].node]
+        return getattr(node.operator, "early", None) is not None

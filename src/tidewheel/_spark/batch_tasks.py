@@ -10,14 +10,12 @@ from pyspark.sql import DataFrame
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._core.closing import Closing
 from tidewheel._core.logs import logger
-from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
-from tidewheel._engine.commit import check_reports
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.task import SourceSplit
 from tidewheel._engine.task_layout import SMALL_BYTES, Layout, divided, in_one_task, is_small
-from tidewheel._engine.task_runner import TaskRunner
+from tidewheel._engine.task_runner import TaskRunner, checked
 from tidewheel._engine.work_estimate import WorkEstimate
 from tidewheel._spark.program import Program
 from tidewheel._spark.worker_pool import BatchFailed, WorkerPool
@@ -25,12 +23,8 @@ from tidewheel._spark.worker_pool import BatchFailed, WorkerPool
 _LOG = logger(__name__)
 
 
-class Ran(msgspec.Struct, frozen=True):
-    """The outcome of a batch's tasks: what was pinned for them, what they reported, and how many there were."""
-
-    spec: BatchSpec
-    reports: list[Report]
-    tasks: int
+Outcome = tuple[list[Report], int]
+"""The reports of a batch's tasks, and how many tasks each level had."""
 
 
 class BatchTasks(Closing):
@@ -52,7 +46,7 @@ class BatchTasks(Closing):
         splits: Sequence[SourceSplit],
         frames: Mapping[int, DataFrame],
         narrowed: Sequence[SourceSplit] | None = None,
-    ) -> Ran:
+    ) -> Outcome:
         """Run the tasks of a batch.
 
         `frames` has the rows of the sources that Spark reads, by their numbers. `narrowed` are the same splits with only the
@@ -62,7 +56,7 @@ class BatchTasks(Closing):
             self._pool.count_batch()
         if frames:
             layout = divided(spec, self._levels, splits, None)
-            return _ran(spec, layout, self._program.run_with_frames(layout, frames))
+            return checked(self._program.run_with_frames(layout, frames), layout), spec.parallelism
         if narrowed is not None and not self._whole:
             try:
                 return self._run_splits(narrowed, msgspec.structs.replace(spec, partial=True))
@@ -74,10 +68,10 @@ class BatchTasks(Closing):
                 )
         return self._run_splits(splits, spec)
 
-    def run_without_input(self, spec: BatchSpec, state: ShardMap) -> Ran:
+    def run_without_input(self, spec: BatchSpec, state: ShardMap) -> Outcome:
         """Run the tasks of a batch that has no records: its work is what is due in the state."""
         layout = in_one_task(spec, self._levels, []) if _holds_little(state) else divided(spec, self._levels, [], None)
-        return self._run(spec, layout)
+        return self._run(layout)
 
     def cancel(self) -> None:
         """End what runs in the pool in the middle of a batch. What Spark runs is Spark's to end."""
@@ -89,37 +83,30 @@ class BatchTasks(Closing):
         if self._pool is not None:
             self._pool.close()
 
-    def _run_splits(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Ran:
+    def _run_splits(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Outcome:
         size = sum(split.size for _, split in splits)
-        ran = self._run(spec, self._layout(splits, spec, size))
-        if size > SMALL_BYTES:  # Of fewer bytes, most of the time is not theirs.
-            self._work.note(size, ran.reports)
-        return ran
+        found, tasks = self._run(self._layout(splits, spec, size))
+        if size > SMALL_BYTES:  # The time of a smaller batch says little about its size.
+            self._work.note(size, found)
+        return found, tasks
 
     def _layout(self, splits: Sequence[SourceSplit], spec: BatchSpec, size: int) -> Layout:
         layout = divided(spec, self._levels, splits, self._program.shared_key)
         seconds = self._work.seconds(size) if self._local else None
         for runner in self._runners:
-            if is_small(size, seconds, runner.overhead(layout), len(layout.hands)):
+            if is_small(size, seconds, runner.overhead(layout), len(layout.splits)):
                 return in_one_task(spec, self._levels, splits)
             if runner.accepts(layout):
                 break
         return layout
 
-    def _run(self, spec: BatchSpec, layout: Layout) -> Ran:
+    def _run(self, layout: Layout) -> Outcome:
         if self._pool is not None and self._pool.accepts(layout):
             try:
-                return _ran(spec, layout, self._pool.run(layout))
+                return self._pool.reports(layout), layout.spec.parallelism
             except BatchFailed as failed:
                 _LOG.info("a batch failed in a worker process, and runs in tasks of Spark: %s", failed)
-        return _ran(spec, layout, self._program.run(layout))
-
-
-def _ran(spec: BatchSpec, layout: Layout, payloads: list[bytes]) -> Ran:
-    found = [reports.decode(payload) for payload in payloads]
-    check_reports(found, layout.levels, layout.spec.parallelism)
-    shared = layout.spec.shared_key
-    return Ran(msgspec.structs.replace(spec, shared_key=shared), found, layout.spec.parallelism)
+        return self._program.reports(layout), layout.spec.parallelism
 
 
 def _holds_little(state: ShardMap) -> bool:

@@ -1,19 +1,16 @@
 """The checkpoint folder of the streaming query that reads a user's DataFrame: a cache, rebuilt from the source's position.
 
-Spark keeps the offsets of each batch, a mark for each committed one, and the logs of its sources. The position of the source has
-what belongs to the newest commit. So a start on another machine, or after the folder is lost or ahead of the commit, finds the
-folder as that commit left it.
+In this folder Spark keeps the offsets of each batch, a mark for each committed batch, and the logs of its sources. The position
+of the source holds the same facts for the newest commit. A run rebuilds the folder from the position: so it continues exactly
+there, also on another machine, and also if the folder was lost or was ahead of the commit.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +30,6 @@ It takes longer the more files the job has seen, so it is done seldom.
 """
 _VERSION = "v1"
 _COMMITTED = 'v1\n{"nextBatchWatermarkMs":0}'
-_TAIL_BYTES = 1 << 20
 _SPARK_FILES = re.compile(r"FileSource\[.*\]", re.DOTALL)
 
 
@@ -87,8 +83,8 @@ class CheckpointFolder:
         kinds = [stream.kind for stream in self._streams]
         if position.kinds != kinds:
             raise StateError(
-                f"source {self._source!r} read {_told(position.kinds)} and now reads {_told(kinds)}: the positions of one mean "
-                "nothing to the other"
+                f"source {self._source!r} read {_described(position.kinds)} and now reads {_described(kinds)}: the positions of "
+                "one mean nothing to the other"
             )
         self._write("metadata", json.dumps({"id": position.query}))
         texts = {position.batch: position.offsets}
@@ -141,8 +137,7 @@ class CheckpointFolder:
             at = self._log_offset(folder, position.offsets)
             if at is None:
                 continue
-            for line in self._new_entries(folder, at):
-                entry = json.loads(line)
+            for entry in self._new_entries(folder, at):
                 path, batch = f"{folder}:{entry['path']}", int(entry["batchId"])
                 found.append(SeenFile(self._source, path, batch, int(entry["timestamp"]), 0))
             self._read[folder] = at
@@ -155,16 +150,15 @@ class CheckpointFolder:
         value = None if text == NO_OFFSET else json.loads(text)
         return value.get("logOffset") if isinstance(value, dict) else None
 
-    def _new_entries(self, folder: int, at: int) -> Iterator[str]:
-        """Yield what a file source saw after what was captured before, up to its offset."""
+    def _new_entries(self, folder: int, at: int) -> Iterator[dict[str, Any]]:
+        """Yield what a file source saw after the last captured entry, up to its offset."""
         place = self.path / "sources" / str(folder)
         for number in range(self._read.get(folder, -1) + 1, at + 1):
-            plain, compact = place / str(number), place / f"{number}.compact"
-            if plain.exists():
-                yield from _lines(plain.read_text())[1:]
-            else:
-                # It repeats all that came before it, and its own entries come last.
-                yield from reversed(list(takewhile(partial(_is_of, number), _lines_from_the_end(compact))))
+            plain = place / str(number)
+            # A compacted file repeats all entries before its own.
+            file = plain if plain.exists() else place / f"{number}.compact"
+            entries = (json.loads(line) for line in _lines(file.read_text())[1:])
+            yield from (entry for entry in entries if entry["batchId"] == number)
 
     def _offsets(self, batch: int) -> str:
         return (self.path / "offsets" / str(batch)).read_text()
@@ -190,26 +184,10 @@ def offset_lines(text: str) -> list[str]:
     return offsets
 
 
-def _told(kinds: Sequence[str]) -> str:
+def _described(kinds: Sequence[str]) -> str:
     return kinds[0] if len(kinds) == 1 else f"{len(kinds)} streams ({', '.join(kinds)})"
 
 
 def _lines(text: str) -> list[str]:
     """Divide lines as Spark does: a file's name may contain characters that end a line for Python only."""
     return text.removesuffix("\n").split("\n")
-
-
-def _is_of(batch: int, line: str) -> bool:
-    return line.startswith("{") and json.loads(line)["batchId"] == batch
-
-
-def _lines_from_the_end(file: Path) -> Iterator[str]:
-    """Yield the lines of a file, the last one first, and read only as much of the file as is asked for."""
-    with file.open("rb") as stream:
-        start, rest = stream.seek(0, os.SEEK_END), b""
-        while start > 0:
-            end, start = start, max(0, start - _TAIL_BYTES)
-            stream.seek(start)
-            rest, *lines = (stream.read(end - start) + rest).split(b"\n")
-            yield from (line.decode() for line in reversed(lines) if line)
-        yield rest.decode()

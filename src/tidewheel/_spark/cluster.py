@@ -1,4 +1,4 @@
-"""What a run asks of its Spark session, whether it is a classic one or one of Spark Connect.
+"""What a run needs of its Spark session, classic or Spark Connect.
 
 A batch needs only `range(n).mapInArrow(…)`, a repartition and `collect`, which both kinds of session have. A classic session
 also has a `SparkContext`: with it Spark's jobs get names, and jobs without a shuffle need no query.
@@ -28,7 +28,7 @@ def master_of(spark: SparkSession) -> str:
 
 
 def application_of(spark: SparkSession) -> str:
-    """Return what tells this Spark, or this session of Spark Connect, from others."""
+    """Return an identifier of this Spark application, or of this session of Spark Connect."""
     return str(spark.session_id if is_connect(spark) else spark.sparkContext.applicationId)  # type: ignore[attr-defined]
 
 

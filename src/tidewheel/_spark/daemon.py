@@ -19,7 +19,7 @@ DEATHS = "TIDEWHEEL_WORKER_DEATHS"
 
 
 def preload() -> None:
-    """Import what tasks need. What this host lacks is told by the task that needs it: a daemon that dies says nothing."""
+    """Import what tasks need. A missing package is reported by the task that needs it: a daemon that dies reports nothing."""
     with contextlib.suppress(ImportError):
         import pandas  # noqa: F401  pyspark's mapInArrow imports it
         import pyarrow.compute
@@ -29,7 +29,7 @@ def preload() -> None:
 
 
 def watch_workers() -> None:
-    """Record workers that a signal ends. Spark's daemon ignores the ends of its workers; here they are looked at."""
+    """Record workers that a signal ends. Spark's own daemon ignores the exit status of its workers."""
     install = signal.signal
 
     def chosen(number: int, handler: Any) -> Any:
@@ -40,7 +40,7 @@ def watch_workers() -> None:
 
 
 def _on_end(*_: object) -> None:
-    """Take note of the workers that have ended: one signal may stand for several of them."""
+    """Record the workers that have ended: one signal may announce several."""
     while True:
         try:
             process, status, usage = os.wait4(-1, os.WNOHANG)

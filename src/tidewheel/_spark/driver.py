@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -32,21 +32,24 @@ from tidewheel._engine.commit import SourceProgress
 from tidewheel._engine.continued_sources import check_sources, continued, job_sources, kind_of
 from tidewheel._engine.figures import labelled
 from tidewheel._engine.job_sources import JobSources
+from tidewheel._engine.phases import Phases
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import ChainRun, JobRun
+from tidewheel._engine.run_reporter import RunReporter
 from tidewheel._engine.seen_files import SeenFiles
-from tidewheel._engine.steps import Steps
-from tidewheel._engine.telling import Telling
+from tidewheel._engine.task import SourceSplit
+from tidewheel._observe.metrics import Metrics
+from tidewheel._operators.order_checks import order_warnings
 from tidewheel._operators.readers import readers_of
 from tidewheel._operators.stateless.source import SourceOperator
-from tidewheel._operators.time_checks import doubts
+from tidewheel._operators.time_checks import clock_warnings
 from tidewheel._spark import jvm
 from tidewheel._spark.batch_tasks import BatchTasks, rows_of
 from tidewheel._spark.cluster import JobGroup, default_parallelism, is_connect, master_of
 from tidewheel._spark.diagnosis import cause, readable
-from tidewheel._spark.failures import said
+from tidewheel._spark.failures import summary_line
 from tidewheel._spark.frame_reader import FrameReader
 from tidewheel._spark.hosts import check_hosts
 from tidewheel._spark.interrupts import Interrupts
@@ -59,7 +62,7 @@ from tidewheel._spark.restarts import Restarts
 from tidewheel._spark.session import is_own, session
 from tidewheel._spark.shipping import ship
 from tidewheel._spark.source_folders import check_folders
-from tidewheel._time.duration import MAX_TIME
+from tidewheel._time.duration import MAX_TIME, seconds, seconds_or_none
 from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelError
 
 _LOG = logger(__name__)
@@ -82,9 +85,27 @@ class _Stopped(Exception):
 class Driver:
     """One run of a job: it claims the job, runs its batches, commits them and publishes their output."""
 
-    def __init__(self, job: ProgramJob, plan: Plan, options: RunOptions, run: ChainRun | None = None) -> None:
-        """Take a job whose graph is checked, and the run that commits it, if it is not one that claims the whole job."""
+    def __init__(
+        self,
+        job: ProgramJob,
+        plan: Plan,
+        options: RunOptions,
+        run: ChainRun | None = None,
+        *,
+        node: str = "",
+        metrics: Metrics | None = None,
+        finishes: bool = True,
+    ) -> None:
+        """Prepare a run of a job whose graph is checked.
+
+        - `run`: the run that commits; by default a run that claims the whole job.
+        - `node`: the name of the fleet's node; empty outside of a fleet.
+        - `metrics`: the metrics to fill, if they are served.
+        - `finishes`: whether a run that ends by itself delivers the epochs that are due. False for a run that stands
+          for one batch of a longer run.
+        """
         self.job, self.plan, self.options = job, plan, options
+        self._node, self._metrics, self._finishes = node, metrics, finishes
         terms = ClaimTerms(options.take_over, options.allow_dropped_state, options.drop_unpublished)
         self.run = run or JobRun(job, plan, terms)
         self.local = Path(local_folder(options.local))
@@ -101,7 +122,7 @@ class Driver:
         self.program: Program
         self.tasks: BatchTasks
         self._with_session = contextlib.ExitStack()
-        """What is let go of with the Spark session that it is for."""
+        """What is closed together with its Spark session."""
         self.error: BaseException | None = None
         self.failed_batch: int | None = None
         self._polls = 0
@@ -116,12 +137,11 @@ class Driver:
     def execute(self) -> RunResult:
         """Run to the end: of a bounded job's data, at a stop, or at an error that restarts do not cure."""
         faults.remember_group()
-        self.options.check_trigger()
-        self.telling = Telling(
+        self.reporter = RunReporter(
             self.run,
-            node=self.options.node,
-            history_seconds=self.options.history_seconds,
-            metrics=self.options.metrics,
+            node=self._node,
+            history_seconds=seconds_or_none(self.options.history, "history"),
+            metrics=self._metrics,
             local=str(self.local),
             unread=self._unread,
         )
@@ -134,17 +154,17 @@ class Driver:
             failed = False  # It had not begun.
         except BaseException as error:
             if not self._was_stopped_with_spark(error):
-                told = self._readable(error) if isinstance(error, Py4JError | PySparkException | OSError) else error
-                self.telling.failed(told, self.failed_batch)
-                if told is error:
+                shown = self._readable(error) if isinstance(error, Py4JError | PySparkException | OSError) else error
+                self.reporter.failed(shown, self.failed_batch)
+                if shown is error:
                     raise
-                raise told from error
+                raise shown from error
             failed = False
         finally:
             self._close_readers()
             self._with_session.close()
             self.run.release(failed=failed)
-            self.telling.close()
+            self.reporter.close()
             shutil.rmtree(self._scratch, ignore_errors=True)
         head = getattr(self.run, "head", None) or self.run.checkpoints.latest()
         if head is None:
@@ -170,16 +190,18 @@ class Driver:
         for node in self.plan.nodes:
             if isinstance(node.operator, SourceOperator):
                 node.operator.source.check()
-                for doubt in node.operator.source.doubts():
-                    _LOG.warning("job %r: source %r: %s", self.job.name, node.name, doubt)
+                for warning in node.operator.source.warnings():
+                    _LOG.warning("job %r: source %r: %s", self.job.name, node.name, warning)
+        for warning in order_warnings(self.job.graph):
+            _LOG.warning("job %r: %s", self.job.name, warning)
         # A bounded run ends after all time, and with it all that waits for a clock, or is kept for want of one.
-        for doubt in () if self.options.bounded else doubts(self.job.graph):
-            _LOG.warning("job %r: %s", self.job.name, doubt)
+        for warning in () if self.options.bounded else clock_warnings(self.job.graph):
+            _LOG.warning("job %r: %s", self.job.name, warning)
         newest = self.run.checkpoints.latest()
         dropped = check_sources(newest, job_sources(self.plan), self.job.aliases, self.options.allow_dropped_source)
         self._start_spark()
         for name in dropped:
-            _LOG.warning("job %r: source %r: its offsets are forgotten", self.job.name, name)
+            _LOG.warning("job %r: source %r: its offsets are deleted", self.job.name, name)
         if newest is not None and newest.batch is not None and GIVEN in recorded_kinds(newest).values():
             _LOG.warning(
                 "job %r: a MemoryRun has made its state, of records that it was given: the sources are read from their beginning",
@@ -187,7 +209,7 @@ class Driver:
             )
         self._enter("claiming")
         self.run.begin()
-        self.telling.started()
+        self.reporter.started()
         self._with_restarts()
 
     def _check_open(self) -> None:
@@ -221,11 +243,14 @@ class Driver:
         check_reachable(self.job.name, self.job.state, master_of(self.spark), self.options.shared_state)
         self._enter("hosts")
         ship(self.spark, self.plan)
-        self.run.merging.merge = merge_on(self.spark, self.run.store)
+        # On one machine, tasks of Spark would take the cores of the batches, and longer than a thread of the driver.
+        self.run.merging.spread = is_local(master_of(self.spark))
+        if not self.run.merging.spread:
+            self.run.merging.merge = merge_on(self.spark, self.run.store)
         check_hosts(self.spark, self.plan)
         self._open_sources()
         self.program = Program(self.plan, self.spark, self.sources.schemas)
-        self._tell_readers()
+        self._report_readers()
         self._with_session.close()
         # Elsewhere, tasks run on hosts that were chosen for them.
         local = is_local(master_of(self.spark))
@@ -234,7 +259,7 @@ class Driver:
         self._default_parallelism = default_parallelism(self.spark) if self.options.parallelism is None else 1
 
     def _with_restarts(self) -> None:
-        restarts = Restarts(self.options.restarts, self.options.backoff)
+        restarts = Restarts(self.options.restarts, seconds(self.options.backoff, "backoff"))
         ended = False
         while True:
             try:
@@ -249,7 +274,7 @@ class Driver:
             except Exception as error:
                 # The batch may still be at its commit, which needs no JVM: what the newest commit is must be settled.
                 self._idle.wait()
-                # A signal to the whole process group, by which the run was told to stop, ends the JVM too.
+                # A signal to the whole process group, that orders the run to stop ends the JVM too.
                 ended = ended or jvm.ended(error, ending=self.stopping) is not None
                 if ended and self.stopping:
                     return
@@ -257,12 +282,12 @@ class Driver:
                 again = restarts.after(error, self.run.head.sequence, self.failed_batch, cause(error))
                 if again is not None and self.stopping:
                     return  # What would be tried again is left to the next run.
-                told = self._readable(error)
-                if told is not error:
-                    told.__cause__ = error
+                shown = self._readable(error)
+                if shown is not error:
+                    shown.__cause__ = error
                 if again is None or (ended and not self._may_start_spark()):
-                    raise told from told.__cause__
-                self.telling.failed(told, self.failed_batch, restarted=True)
+                    raise shown from shown.__cause__
+                self.reporter.failed(shown, self.failed_batch, restarted=True)
                 _LOG.warning("job %r: %s", self.job.name, again.why)
                 self._stop.wait(again.seconds)
 
@@ -298,13 +323,19 @@ class Driver:
 
     def _opened(self, name: str, source: Source) -> SourceReader:
         if not source.has_reader:
+            if is_connect(self.spark):
+                raise ConfigError(
+                    f"source {name!r} is a streaming DataFrame, which a run cannot read through Spark Connect: run the job "
+                    "with --master (a classic session), or read the data with sources.files, sources.kafka or another "
+                    "source of Tidewheel"
+                )
             return FrameReader(self.spark, name, source, self._scratch / folder(name))
         try:
             return source.open()
         except TidewheelError:
             raise
         except Exception as error:
-            raise ConfigError(f"source {name!r} ({source.describe()}) cannot be read: {said(error)}") from error
+            raise ConfigError(f"source {name!r} ({source.describe()}) cannot be read: {summary_line(error)}") from error
 
     def _close_readers(self) -> None:
         """Close the readers that were opened and that no loop has taken."""
@@ -335,7 +366,7 @@ class Driver:
             loop.stop()
         if self.options.bounded and not self.stopping:
             self._flush()
-        elif self.options.ends_by_itself and self.options.finishes:
+        elif self.options.until is not None and self._finishes:
             self._finish()
 
     def _continue(self) -> None:
@@ -371,18 +402,18 @@ class Driver:
         try:
             while not loop.await_end(_POLL_SECONDS):
                 waiting = self._waiting(loop)
-                self.telling.turned(waiting)
+                self.reporter.turned(waiting)
                 if waiting and self._idle.is_set():
                     self._enter(None)
-                self._obey()
+                self._check_stop_order()
                 if self.stopping and self._idle.is_set():
                     return
         except _Stopped:
             return
 
-    def _obey(self) -> None:
-        """Stop if the run was told to, from any process."""
-        if self.run.cells.told_to_stop(self.run.token):
+    def _check_stop_order(self) -> None:
+        """Stop if a process has ordered it."""
+        if self.run.cells.stop_ordered(self.run.token):
             self.stop()
 
     def _waiting(self, loop: BatchLoop) -> bool:
@@ -394,16 +425,16 @@ class Driver:
     def _enter(self, phase: str | None) -> None:
         """Begin a phase of the start, or with None what comes after it. `_Stopped` if the run was asked to stop."""
         if phase is not None:
-            self._obey()
+            self._check_stop_order()
             if self.stopping:
                 raise _Stopped
-        told = phase == self.phase != "checking"
+        reported = phase == self.phase != "checking"
         self.phase = phase
         self.run.enter(phase)
-        if self.options.on_phase is not None and not told:
+        if self.options.on_phase is not None and not reported:
             self.options.on_phase(phase)
 
-    def _tell_readers(self) -> None:
+    def _report_readers(self) -> None:
         """Report who reads each source."""
         readers = readers_of(job_sources(self.plan))
         for source, reader in readers.items():
@@ -419,9 +450,9 @@ class Driver:
         try:
             if self.stopping:
                 raise _Stopped
-            with self.telling.batch(batch) as steps:
-                steps.begun_earlier(asked, "offsets")
-                self._run_batch(batch, starts, ends, steps)
+            with self.reporter.batch(batch) as phases:
+                phases.begun_earlier(asked, "offsets")
+                self._run_batch(batch, starts, ends, phases)
         except BaseException as error:
             self.error = error
             self.failed_batch = batch
@@ -433,23 +464,31 @@ class Driver:
     def _next_batch(self) -> int:
         return 0 if self.run.head.batch is None else self.run.head.batch + 1
 
-    def _run_batch(self, batch: int, starts: Positions, ends: Positions, steps: Steps) -> None:
+    def _run_batch(self, batch: int, starts: Positions, ends: Positions, phases: Phases) -> None:
         faults.point(BATCH_STARTED)
         self.run.check_open()
         spec = self._spec()
         splits = self.sources.splits(starts, ends, spec.parallelism)
-        steps.done("offsets")
-        ran = self.tasks.run(spec, splits, self._frames(starts, ends), self.sources.narrowed(splits))
-        spec, found, steps.tasks = ran.spec, ran.reports, ran.tasks
+        phases.done("offsets")
+        frames, narrowed = self._frames(starts, ends), self.sources.narrowed(splits)
+        found, phases.tasks = self.tasks.run(spec, splits, frames, narrowed)
         faults.point(BATCH_RAN)
-        steps.done("tasks")
-        steps.reports = found
-        if self.run.commit(spec, found, "batch", self.spark, self._progress(batch, starts, ends, spec), steps=steps):
-            self._tell(spec, batch, found, steps)
+        phases.done("tasks")
+        phases.reports = found
+        if self.run.commit(spec, found, "batch", self.spark, self._progress(batch, starts, ends, spec), phases=phases):
+            self._report_batch(spec, batch, found, phases)
         else:
             # There was nothing to do, as for a loop that waits for data.
             self._enter(None)
-            self.telling.turned(waiting=True)
+            self.reporter.turned(waiting=True)
+
+    def compute(self, spec: BatchSpec, splits: Sequence[SourceSplit]) -> list[Report]:
+        """Run the tasks of a batch that another run decided, and return their reports. `_Stopped` if the run is to stop."""
+        self._check_stop_order()
+        if self.stopping:
+            raise _Stopped
+        found, _ = self.tasks.run(msgspec.structs.replace(spec, local=self._local_everywhere), splits, {})
+        return found
 
     def _frames(self, starts: Positions, ends: Positions) -> dict[int, DataFrame]:
         """Return the frames of the sources that Spark reads and that have something new, by their numbers."""
@@ -468,34 +507,37 @@ class Driver:
         ]
         seen, driver = self.seen.record(self.run.head, fresh, spec.sequence, ends)
         # A start that never changes says nothing that is worth a commit.
-        told = {
+        positions = {
             name: end
             for name, end in ends.items()
             if name in self.run.head.source_offsets or end != starts[name] or not self.sources.readers[name].fixed_start
         }
-        kinds = {name: kind_of(source) for name, source in job_sources(self.plan).items() if name in told}
-        return SourceProgress(batch, told, kinds, seen, driver)
+        kinds = {name: kind_of(source) for name, source in job_sources(self.plan).items() if name in positions}
+        return SourceProgress(batch, positions, kinds, seen, driver)
 
     def _spec(self, *, epoch: int | None = None, asks: bool = True) -> BatchSpec:
         wanted = self.options.parallelism or self._default_parallelism
+        return self.run.spec(wanted, self._local_everywhere, epoch=epoch, asks=asks)
+
+    @property
+    def _local_everywhere(self) -> str:
         # Where tasks run on other hosts, a folder that nobody named is for each of them to choose.
         chosen = is_local(master_of(self.spark)) or self.options.local is not None
-        everywhere = str(self.local) if chosen else ""
-        return self.run.spec(wanted, everywhere, epoch=epoch, asks=asks)
+        return str(self.local) if chosen else ""
 
-    def _tell(
-        self, spec: BatchSpec, batch: int | None, found: list[Report], steps: Steps, kind: Kind = "batch"
+    def _report_batch(
+        self, spec: BatchSpec, batch: int | None, found: list[Report], phases: Phases, kind: Kind = "batch"
     ) -> None:
         progress = BatchProgress(
             spec.sequence,
             batch,
             rows_of(self.plan, found),
             sum(number for report in found for number in report.changed.values()),
-            steps.total,
-            (steps.seconds["commit"] + steps.seconds["publish"]) * 1000,
-            steps.tasks or spec.parallelism,
+            phases.total,
+            (phases.seconds["commit"] + phases.seconds["publish"]) * 1000,
+            phases.tasks or spec.parallelism,
             sum(report.rejected for report in found),
-            steps.milliseconds,
+            phases.milliseconds,
             kind,
         )
         for report in found:
@@ -507,13 +549,13 @@ class Driver:
             self.options.progress(progress)
 
     def _flush(self) -> None:
-        """End a bounded run: every operator gets the epoch after all time, and the job takes no more data."""
+        """End a bounded run: every step gets the epoch after all time, and the job takes no more data."""
         if self.run.flushed is None:
             faults.point(FLUSHING)
             self._run_without_input("flush", MAX_TIME)
 
     def _finish(self) -> None:
-        """Deliver the epochs that are due: a run that ends leaves nothing that one that goes on would emit.
+        """Deliver the epochs that are due: emit everything that is due before the run ends.
 
         No source is asked for data meanwhile, so silence moves no clock.
         """
@@ -521,16 +563,15 @@ class Driver:
             self._run_without_input("epoch")
 
     def _run_without_input(self, kind: Kind, epoch: int | None = None) -> None:
-        steps = Steps()
+        phases = Phases()
         spec = self._spec(epoch=epoch, asks=False)
         found: list[Report] = []
         if self.plan.driven_by_time():
             head = self.run.head
-            ran = self.tasks.run_without_input(spec, ShardMap.of(head.shards, head.n_shards))
-            found, steps.tasks = ran.reports, ran.tasks
-        steps.done("tasks")
-        self.run.commit(spec, found, kind, self.spark, steps=steps)
-        self._tell(spec, None, found, steps, kind)
+            found, phases.tasks = self.tasks.run_without_input(spec, ShardMap.of(head.shards, head.n_shards))
+        phases.done("tasks")
+        self.run.commit(spec, found, kind, self.spark, phases=phases)
+        self._report_batch(spec, None, found, phases, kind)
 
     # Around the batches.
 

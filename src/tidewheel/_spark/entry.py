@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -30,105 +30,67 @@ _alone = threading.Lock()
 """Held by the batch that runs in this process: the values that cells are pinned to are those of the whole process."""
 
 
-def levels_function(
-    program: bytes,
-    digest: str,
-    spec: BatchSpec,
-    levels: range,
-    hands: Sequence[Sequence[SourceSplit]] = (),
-    source: int = 0,
-) -> ArrowFunction:
-    """Return the function that Spark runs for each partition: one level, or several where there is one partition only.
+@dataclass(frozen=True)
+class LevelTasks:
+    """The tasks of one level of a batch, or of several levels if messages need no shuffle between them.
 
-    `hands` are the splits that the partitions read themselves, by partition; `source` is the number of the source whose rows
-    Spark gives to level 0.
+    It is pickled by the name of its class: only the program's bytes and the facts of the batch travel with each batch.
     """
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _run(program, digest, spec, levels, batches, hands, source)
+    program: bytes
+    digest: str
+    spec: BatchSpec
+    levels: range
+    splits: Sequence[Sequence[SourceSplit]] = ()
+    """The splits that each task reads itself; empty: the tasks get rows from Spark."""
+    source: int = 0
+    """The number of the source whose rows Spark gives to level 0."""
 
-    return run
+    def arrow_function(self) -> ArrowFunction:
+        """Return the function for `mapInArrow`, which yields wire rows."""
 
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            if not self.splits:
+                return self._rows(_this_task(), batches)
+            return self._rows_read(batches)
 
-def reports_function(
-    program: bytes, digest: str, spec: BatchSpec, levels: range, hands: Sequence[Sequence[SourceSplit]]
-) -> Callable[[Iterable[Any]], list[bytes]]:
-    """Return the function of a plain job, whose partitions read their hands of splits and give the reports of these levels.
+        return run
 
-    It is pickled by its name, so that what travels with each batch is the program's bytes and the batch's own facts.
-    """
-    return partial(_reports_of_task, program, digest, spec, levels, hands)
+    def reports(self, rows: Iterable[Any]) -> list[bytes]:
+        """Return the encoded reports of one task of a plain job."""
+        return wire.reports_in(self._rows_read(rows))
 
+    def reports_here(self, number: int) -> list[bytes]:
+        """Run the task of this number in this process and return its encoded reports."""
+        task = TaskIdentity(number, secrets.randbits(2 * _RANDOM_BITS - 1))
+        with _alone, unpinned_after():
+            return wire.reports_in(self._rows(task, iter(()), self.splits[0]))
 
-def reports_here(
-    program: bytes, digest: str, spec: BatchSpec, levels: range, splits: Sequence[SourceSplit], number: int = 0
-) -> list[bytes]:
-    """Run these levels of a batch in this process, as the task of this number would, and return their reports."""
-    task = TaskIdentity(number, secrets.randbits(2 * _RANDOM_BITS - 1))
-    with _alone, unpinned_after():
-        return wire.reports_in(_levels(program, digest, spec, levels, task, iter(()), splits))
-
-
-def _reports_of_task(
-    program: bytes,
-    digest: str,
-    spec: BatchSpec,
-    levels: range,
-    hands: Sequence[Sequence[SourceSplit]],
-    rows: Iterable[Any],
-) -> list[bytes]:
-    for _ in rows:  # A worker whose input was not read to the end is not used again.
-        pass
-    task = _task()
-    return wire.reports_in(_levels(program, digest, spec, levels, task, iter(()), hands[task.partition]))
-
-
-def _run(
-    program: bytes,
-    digest: str,
-    spec: BatchSpec,
-    levels: range,
-    batches: Iterator[pa.RecordBatch],
-    hands: Sequence[Sequence[SourceSplit]],
-    source: int,
-) -> Iterator[pa.RecordBatch]:
-    task = _task()
-    if hands:
-        # The one row that Spark gives a partition says no more than that it is there.
-        for _ in batches:
+    def _rows_read(self, rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+        for _ in rows:  # One row without a meaning. Spark does not reuse a worker that has not read all of its input.
             pass
-    return _levels(program, digest, spec, levels, task, batches, hands[task.partition] if hands else (), source)
+        task = _this_task()
+        return self._rows(task, iter(()), self.splits[task.partition])
+
+    def _rows(
+        self, task: TaskIdentity, batches: Iterator[pa.RecordBatch], splits: Sequence[SourceSplit] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        if self.digest not in _plans:
+            plan = pickling.loads(self.program)
+            # One program at a time: a worker that outlives a job must not keep it.
+            _plans.clear()
+            _plans[self.digest] = plan
+        kept_logs.keep()
+        # Each host has its own folder for local copies unless the driver named one for all.
+        spec = msgspec.structs.replace(self.spec, local=local_folder(self.spec.local))
+        for level in self.levels:
+            own = splits if level == self.levels[0] else ()
+            batches = run_level(_plans[self.digest], spec, level, task, batches, own, self.source)
+        return batches
 
 
-def _levels(
-    program: bytes,
-    digest: str,
-    spec: BatchSpec,
-    levels: range,
-    task: TaskIdentity,
-    batches: Iterator[pa.RecordBatch],
-    splits: Sequence[SourceSplit],
-    source: int = 0,
-) -> Iterator[pa.RecordBatch]:
-    if digest not in _plans:
-        plan = pickling.loads(program)
-        # One program at a time: a worker that outlives a job must not keep it.
-        _plans.clear()
-        _plans[digest] = plan
-    kept_logs.keep()
-    # Each host has its own folder for local copies unless the driver named one for all.
-    spec = msgspec.structs.replace(spec, local=local_folder(spec.local))
-    for level in levels:
-        batches = run_level(_plans[digest], spec, level, task, batches, splits if level == levels[0] else (), source)
-    return batches
-
-
-def _task() -> TaskIdentity:
+def _this_task() -> TaskIdentity:
+    """Return which task this is. No other attempt of the run has its number: Spark counts from 0 in each JVM of a run."""
     context = TaskContext.get()
     assert context is not None
-    return TaskIdentity(context.partitionId(), _attempt(context))
-
-
-def _attempt(context: TaskContext) -> int:
-    """Return a number that no other attempt of the run has. Spark counts anew in each JVM, and a run may outlive its JVM."""
-    return context.taskAttemptId() << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+    return TaskIdentity(context.partitionId(), context.taskAttemptId() << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS))

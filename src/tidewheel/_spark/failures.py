@@ -1,4 +1,4 @@
-"""What an error means that came through the JVM: it arrives as pages of text, and one line of it is for the user."""
+"""Find the line for the user in an error of the JVM, which is pages of text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _THROWN = re.compile(r"^(?P<package>(?:[a-z]\w*\.)+)(?P<kind>[A-Z][\w$]*)(?:: (?
 _SPEAK_FOR_THEMSELVES = re.compile(
     r"^(Runtime|IO|FileNotFound|IllegalState|IllegalArgument|Execution|Spark\w*|Analysis|Parse)?Exception$"
 )
-"""Kinds of Java exceptions whose text needs no name before it."""
+"""Java exceptions whose text is clear without the name of the class."""
 _READ_FILE = re.compile(r"\[FAILED_READ_FILE[^]]*\] Encountered error while reading file (\S+?)\.? ")
 _OURS = re.compile(r"^tidewheel\.[\w.]+: ")
 _END = re.compile(r"^(=== |\t|at |Caused by: |Driver stacktrace:)|^\s*SQLSTATE: ")
@@ -22,7 +22,7 @@ _ADVICE = {
     "CSV header does not conform to the schema": "The first line of the file must name the columns of the source's schema, in "
     "their order: correct the line, or the schema, or give header=False if it is a record"
 }
-"""What to do about errors of Spark's that do not say it, by how they begin."""
+"""Advice for errors of Spark that have none, by the beginning of their text."""
 _LOST = re.compile(
     r"ExecutorLostFailure|FetchFailed|ExecutorDeadException|Executor heartbeat timed out"
     r"|has (failed|been resubmitted for) the maximum allowable number of times"
@@ -33,10 +33,10 @@ _WORKER_LATE = re.compile(r"Python worker failed to connect back")
 _DISK_FULL = re.compile(r"No space left on device|MDB_MAP_FULL|Disk quota exceeded")
 
 
-def said(error: BaseException) -> str:
-    """Return what an error says, in one line: the Python exception inside it, else the deepest cause in the JVM, else itself.
+def summary_line(error: BaseException) -> str:
+    """Return an error in one line: the Python exception inside it, or the deepest cause in the JVM, or the error itself.
 
-    >>> said(Exception("[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: the disk is full SQLSTATE: XX"))
+    >>> summary_line(Exception("[STREAM_FAILED] Query [id = 1] terminated with exception: the disk is full SQLSTATE: XX"))
     'the disk is full'
     """
     text = text_of(error).strip()
@@ -47,7 +47,7 @@ def said(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the whole text of an error, and what led to it in the JVM. It is asked for there, and the JVM may have ended."""
+    """Return the whole text of an error and of its causes in the JVM, unless the JVM has ended."""
     try:
         text, causes = str(error), getattr(error, "_stackTrace", None)
         return f"{text}\n\n{causes}" if isinstance(causes, str) and causes not in text else text
@@ -56,7 +56,7 @@ def text_of(error: BaseException) -> str:
 
 
 def lost_executor(error: BaseException) -> bool:
-    """Tell whether Spark gave up a batch because an executor, or its part of a shuffle, went away.
+    """Return whether Spark gave up a batch because an executor, or its part of a shuffle, went away.
 
     >>> lost_executor(Exception("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"))
     True
@@ -65,17 +65,17 @@ def lost_executor(error: BaseException) -> bool:
 
 
 def worker_crashed(error: BaseException) -> bool:
-    """Tell whether a batch failed because a Python worker ended in the middle of a task."""
+    """Return whether a batch failed because a Python worker ended in the middle of a task."""
     return _WORKER_CRASHED.search(text_of(error)) is not None
 
 
-def worker_late(error: BaseException) -> bool:
-    """Tell whether a batch failed because a Python worker was not there in the ten seconds that Spark gives it to start."""
+def worker_start_timed_out(error: BaseException) -> bool:
+    """Return whether a batch failed because a Python worker was not there in the ten seconds that Spark gives it to start."""
     return _WORKER_LATE.search(text_of(error)) is not None
 
 
 def disk_full(error: BaseException) -> bool:
-    """Tell whether a batch failed because a disk is full.
+    """Return whether a batch failed because a disk is full.
 
     >>> disk_full(OSError(28, "No space left on device"))
     True
@@ -84,7 +84,7 @@ def disk_full(error: BaseException) -> bool:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line that says something, without the words of Spark and of Py4J around it."""
+    """Return the first line without the prefixes of Spark and Py4J."""
     line = _WRAPPING.sub("", _CALLING.sub("", text)).splitlines()[0]
     return _STATE.sub("", _in_own_words(line))
 
@@ -111,7 +111,7 @@ def _in_own_words(thrown: str) -> str:
 
 
 def _raised(text: str) -> str:
-    """Return what the last Python traceback of a text ends in, as one line; nothing if there is none."""
+    """Return the exception of the last Python traceback in a text, as one line; empty if there is none."""
     _, traceback, after = text.rpartition(_TRACEBACK)
     lines = iter(after.splitlines() if traceback else [])
     raised = next((line for line in lines if line and not line.startswith(" ")), "")

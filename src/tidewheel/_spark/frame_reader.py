@@ -25,16 +25,16 @@ from tidewheel._connectors.spark.frame_position import FramePosition
 from tidewheel._connectors.split import Split
 from tidewheel._spark import jvm
 from tidewheel._spark.checkpoint_folder import CheckpointFolder, streams_of
-from tidewheel._spark.failures import said
+from tidewheel._spark.failures import summary_line
 from tidewheel.errors import ConfigError, TidewheelError
 
 _POLL_SECONDS = 0.05
 _STARTING = "Initializing sources"
-"""What Spark says of a query that has no sources yet."""
+"""Spark's status message for a query that has no sources yet."""
 _WAITING = "Waiting for data to arrive"
-"""What Spark says of a query that has read all there is."""
+"""Spark's status message for a query that has read everything."""
 _NOTHING: Position = {}
-"""The position of a DataFrame of which nothing was read."""
+"""The position of a DataFrame before the first batch."""
 
 
 class FrameReader(SourceReader):
@@ -51,7 +51,9 @@ class FrameReader(SourceReader):
         try:
             self.schema = arrow_schema(self._frame.schema, zone)
         except PySparkException as error:
-            raise ConfigError(f"source {name!r}: a column has a type that Arrow lacks: {said(error)}") from error
+            raise ConfigError(
+                f"source {name!r}: a column has a type that Arrow lacks: {summary_line(error)}"
+            ) from error
         self._recalled: list[SeenFile] = []
         self._ends = False
         self._query: StreamingQuery | None = None
@@ -163,7 +165,7 @@ def _loaded(spark: SparkSession, name: str, source: Source) -> DataFrame:
     except TidewheelError:
         raise
     except Exception as error:
-        raise ConfigError(f"source {name!r} ({source.describe()}) cannot be read: {said(error)}") from error
+        raise ConfigError(f"source {name!r} ({source.describe()}) cannot be read: {summary_line(error)}") from error
     if not frame.isStreaming:
         raise ConfigError(f"source {name!r}: it gave a DataFrame that is not streaming; use spark.readStream")
     return frame

@@ -72,7 +72,7 @@ class Interrupts:
             if number == signal.SIGINT:
                 os._exit(_ABORTED)
             return
-        # First: a second signal may come while this one is being told.
+        # First: a second signal may come while this one is reported.
         self._run.stop()
         when = "before the start goes further" if self._run.starting else "when the batch is committed"
         text = f"stopping {when}; press Ctrl-C again to abort"

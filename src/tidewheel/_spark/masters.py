@@ -1,4 +1,4 @@
-"""What follows from where Spark's tasks run: in this process's machine, or on others."""
+"""Whether Spark's tasks run on this machine or on others, and what follows from it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import tempfile
 from tidewheel.errors import ConfigError
 
 CONNECT = "Spark Connect"
-"""Stands for the master of a Spark that is reached through Spark Connect, which does not tell it."""
+"""Used as the master of a Spark behind Spark Connect, whose real master is unknown."""
 
 LOCAL = "TIDEWHEEL_LOCAL"
 """The environment variable that names the folder of local copies on the host whose environment it is in."""
 
 
 def is_local(master: str | None) -> bool:
-    """Tell whether tasks run in the driver's own process.
+    """Return whether tasks run in the driver's own process.
 
     >>> is_local("local[2]"), is_local("spark://host:7077"), is_local("local-cluster[2,1,512]")
     (True, False, False)
@@ -32,12 +32,12 @@ def is_remote(master: str | None) -> bool:
     return master is not None and master.startswith("sc://")
 
 
-def local_folder(told: str | None) -> str:
+def local_folder(given: str | None) -> str:
     """Return the folder for local copies on this host, as an absolute path, which Spark and all processes need.
 
-    It is the one told, or that of the environment, or one in the temporary folder.
+    It is the given folder, or that of the environment, or one in the temporary folder.
     """
-    folder = told or os.environ.get(LOCAL) or os.path.join(tempfile.gettempdir(), f"tidewheel-{os.getuid()}")
+    folder = given or os.environ.get(LOCAL) or os.path.join(tempfile.gettempdir(), f"tidewheel-{os.getuid()}")
     return os.path.abspath(folder)
 
 

@@ -1,4 +1,4 @@
-"""Large merges as Spark jobs of their own, beside the batches: the cluster reads and writes, not the driver."""
+"""Large merges as Spark jobs in the background: the cluster reads and writes, not the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which loaded modules are the user's own: those that a worker cannot import by itself."""
+"""Find the loaded modules that are the user's own, which a worker cannot import."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSTALLED = tuple(
 
 
 def is_own(module: Any) -> bool:
-    """Tell whether a module is a file of the user's; the program itself, `__main__`, travels by value and is none."""
+    """Return whether a module is a file of the user's; the program itself, `__main__`, travels by value and is none."""
     file, name = getattr(module, "__file__", None), str(getattr(module, "__name__", "__main__"))
     if file is None or name == "__main__" or name.partition(".")[0] in ("tidewheel", "pyspark"):
         return False

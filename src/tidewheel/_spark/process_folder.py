@@ -1,4 +1,4 @@
-"""Folders for files that Spark reads as long as this process lives."""
+"""Temporary folders that exist as long as this process."""
 
 from __future__ import annotations
 

@@ -11,20 +11,22 @@ import cloudpickle
 import pyarrow as pa
 from pyspark import RDD, SparkContext, SparkFiles
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidewheel._core import pickling
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan, source_key
-from tidewheel._engine.task_layout import Layout
+from tidewheel._engine.task_layout import Layout, SplitsByTask
 from tidewheel._engine.task_runner import TaskRunner
-from tidewheel._engine.wire import ORDER, REPORT, SPARK_SCHEMA
+from tidewheel._engine.wire import ORDER, REPORT, SCHEMA
 from tidewheel._spark.cluster import is_connect, name_jobs
-from tidewheel._spark.entry import levels_function, reports_function
+from tidewheel._spark.entry import LevelTasks
 from tidewheel._spark.modules import direct
 from tidewheel._spark.partitioning import partitioned
 from tidewheel._spark.worker_pool import WorkerPool
 from tidewheel.errors import ConfigError
 
+_WIRE_ROWS = from_arrow_schema(SCHEMA)
 _QUERY_SECONDS = 0.25
 """About what a query with a shuffle costs on a local Spark, in addition to the work of its tasks."""
 _JOB_SECONDS = 0.05
@@ -43,7 +45,7 @@ class Program(TaskRunner):
         self._bytes = _pickled(plan)
         self._digest = hashlib.sha256(self._bytes).hexdigest()
         columns = next(iter(schemas.values())) if len(schemas) == 1 else None
-        self.shared_key = None if columns is None else source_key(plan, _spark_types(columns))
+        self.shared_key = None if columns is None else source_key(plan, columns)
         """The column by which a task that reads a whole batch finds its own records."""
 
     def overhead(self, layout: Layout) -> float:
@@ -58,11 +60,11 @@ class Program(TaskRunner):
         if is_connect(self._session):
             return _reports_in(self._read_by(layout, layout.levels))
         # Planning a query takes longer than a small batch.
-        context, tasks = self._session.sparkContext, len(layout.hands)
+        context, tasks = self._session.sparkContext, len(layout.splits)
         if tasks not in self._partitions:
             self._partitions[tasks] = context.parallelize([None] * tasks, tasks)
-        function = reports_function(self._bytes, self._digest, layout.spec, layout.levels, layout.hands)
-        reports: list[bytes] = context.runJob(self._partitions[tasks], function)
+        level = self._level(layout.spec, layout.levels, layout.splits)
+        reports: list[bytes] = context.runJob(self._partitions[tasks], level.reports)
         return reports
 
     def run_with_frames(self, layout: Layout, frames: Mapping[int, DataFrame]) -> list[bytes]:
@@ -70,10 +72,10 @@ class Program(TaskRunner):
         spec = layout.spec
         name_jobs(self._session, job_name(spec, layout.levels))
         # The splits first: a task finds its own by the number of its partition.
-        parts = [self._read_by(layout, range(1))] if any(layout.hands) else []
+        parts = [self._read_by(layout, range(1))] if any(layout.splits) else []
         for number, frame in frames.items():
-            level = levels_function(self._bytes, self._digest, spec, range(1), source=number)
-            parts.append(frame.mapInArrow(level, SPARK_SCHEMA))
+            level = self._level(spec, range(1), source=number)
+            parts.append(frame.mapInArrow(level.arrow_function(), _WIRE_ROWS))
         return _reports_in(self._tail(reduce(DataFrame.union, parts), spec, 1))
 
     def worker_pool(self) -> WorkerPool:
@@ -82,18 +84,21 @@ class Program(TaskRunner):
         most = min(context.defaultParallelism, os.cpu_count() or 1)
         return WorkerPool(self._bytes, self._digest, _task_environment(context), most)
 
+    def _level(self, spec: BatchSpec, levels: range, splits: SplitsByTask = (), source: int = 0) -> LevelTasks:
+        return LevelTasks(self._bytes, self._digest, spec, levels, splits, source)
+
     def _read_by(self, layout: Layout, levels: range) -> DataFrame:
-        """Return the rows of tasks that run these levels, and each read their hand of splits."""
-        tasks = len(layout.hands)
-        function = levels_function(self._bytes, self._digest, layout.spec, levels, layout.hands)
-        return self._session.range(0, tasks, 1, tasks).mapInArrow(function, SPARK_SCHEMA)
+        """Return the rows of tasks that run these levels, and each read their splits."""
+        tasks = len(layout.splits)
+        level = self._level(layout.spec, levels, layout.splits)
+        return self._session.range(0, tasks, 1, tasks).mapInArrow(level.arrow_function(), _WIRE_ROWS)
 
     def _tail(self, rows: DataFrame, spec: BatchSpec, first: int) -> DataFrame:
         """Return the levels from `first` on, fed with wire rows. A task gets its rows in the order of their sources."""
         for level in range(first, len(self.plan.levels)):
             shuffled = partitioned(rows, spec.parallelism).sortWithinPartitions(*ORDER)
-            function = levels_function(self._bytes, self._digest, spec, range(level, level + 1))
-            rows = shuffled.mapInArrow(function, SPARK_SCHEMA)
+            tasks = self._level(spec, range(level, level + 1))
+            rows = shuffled.mapInArrow(tasks.arrow_function(), _WIRE_ROWS)
         return rows
 
 
@@ -107,8 +112,8 @@ def job_name(spec: BatchSpec, levels: range) -> str:
     >>> job_name(BatchSpec("orders", "", "", 6, 0, 7, "", 64, 2, 0), range(0, 2))
     'tidewheel: orders, batch for commit 7, levels 0 to 1'
     """
-    told = f"level {levels[0]}" if len(levels) == 1 else f"levels {levels[0]} to {levels[-1]}"
-    return f"tidewheel: {spec.stream}, batch for commit {spec.sequence}, {told}"
+    shown = f"level {levels[0]}" if len(levels) == 1 else f"levels {levels[0]} to {levels[-1]}"
+    return f"tidewheel: {spec.stream}, batch for commit {spec.sequence}, {shown}"
 
 
 def _task_environment(context: SparkContext) -> dict[str, str]:
@@ -117,20 +122,6 @@ def _task_environment(context: SparkContext) -> dict[str, str]:
     code = [os.path.join(files, name) for name in context._python_includes or ()]
     path = os.pathsep.join(filter(None, [files, *code, os.environ.get("PYTHONPATH")]))
     return {**os.environ, **context.environment, "PYTHONPATH": path}
-
-
-_SPARK_TYPES = {
-    pa.string(): "string",
-    pa.int64(): "bigint",
-    pa.int32(): "int",
-    pa.int16(): "smallint",
-    pa.int8(): "tinyint",
-}
-
-
-def _spark_types(columns: pa.Schema) -> dict[str, str]:
-    """Return Spark's names of the types of columns, as far as they may be keys."""
-    return {field.name: _SPARK_TYPES.get(field.type, "") for field in columns}
 
 
 def _pickled(plan: Plan) -> bytes:

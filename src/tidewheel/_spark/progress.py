@@ -1,4 +1,4 @@
-"""What a run tells while it goes and when it ends."""
+"""The progress of a run, and its result."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class BatchProgress:
 
     sequence: int
     batch: int | None
-    """The number of the batch; None without input: the final flush, or an epoch at the end of `available-now`."""
+    """The number of the batch; None without input: the final flush, or an epoch at the end of a run until "caught-up"."""
     rows: int
     """Records that the sources gave."""
     keys: int
-    """Keys whose state changed, over all operators."""
+    """Keys whose state changed, over all steps."""
     seconds: float
     """From asking the sources for new data to the output being visible."""
     commit_ms: float
@@ -71,9 +71,9 @@ class RunResult:
     epoch: int | None = None
     """The clock of the data at the end, in ns since 1970; None: there is none, or a bounded run has come to the end of time."""
     holding: tuple[str, ...] = ()
-    """The operators in which results may wait for that clock to go on: windows and joins. After a bounded run, none."""
+    """The windows and joins in which results may wait for that clock. Empty after a bounded run."""
     late: dict[str, int] = field(default_factory=dict)
-    """By operator, how many messages came too late for it in this run, where no step reads them."""
+    """By step, how many messages came too late for it in this run, where no step reads them."""
 
     def __str__(self) -> str:
         how = "stopped as asked" if self.stopped else "done"

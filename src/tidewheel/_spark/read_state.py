@@ -1,4 +1,4 @@
-"""read_state: the committed state of an operator as a DataFrame."""
+"""read_state: the committed state of a step as a DataFrame."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tidewheel._checkpoint.tools.export import batches, columns_of
 from tidewheel._checkpoint.tools.savepoint import At, job_at
 from tidewheel._checkpoint.tools.state_reader import StateReader, hold
 from tidewheel._core import pickling
-from tidewheel._fleet.fleet_state import newest
 from tidewheel._spark.cluster import default_parallelism
 from tidewheel._spark.modules import is_own
+from tidewheel._spark.newest_state import newest
 from tidewheel._spark.shipping import ship
 from tidewheel._storage import open_store
 from tidewheel._time.duration import Duration, seconds
@@ -39,14 +39,14 @@ _TASK_BYTES = 32 * 1024 * 1024
 def read_state(
     spark: SparkSession,
     url: str,
-    operator: str,
+    step: str,
     *,
     job: str | None = None,
     at: At = None,
     type: Any = None,
     held_for: Duration = "1 hour",
 ) -> DataFrame:
-    """Return an operator's committed state as a DataFrame: the column `key`, then the fields of the value, or `value`.
+    """Return a step's committed state as a DataFrame: the column `key`, then the fields of the value, or `value`.
 
     `at` is a sequence, the name of a savepoint, or None for the newest checkpoint; `job` may be left out where the state URL
     has only one. `type` (a dataclass, a Struct, `dict[str, int]`, …) fixes the columns; without it all states are
@@ -56,10 +56,10 @@ def read_state(
     store = open_store(url)
     manifest = _manifest(store, job or _only_job(store), at, seconds(held_for, "held_for="))
     reader = StateReader(store, manifest)
-    columns = columns_of(reader, operator, type)
+    columns = columns_of(reader, step, type)
     _by_value(type)
     ship(spark)
-    task = _task(pickling.dumps((store.url, manifest.id.stream_id, encode(manifest), operator, columns, type)))
+    task = _task(pickling.dumps((store.url, manifest.id.stream_id, encode(manifest), step, columns, type)))
     wanted = sum(file.size for file in manifest.files()) // _TASK_BYTES
     slices = max(1, min(len(manifest.shards), max(wanted, default_parallelism(spark))))
     # A row is the place of a shard in the manifest: a range is cut into tasks without a shuffle.
@@ -75,13 +75,13 @@ def _manifest(store: Store, job: str, at: At, hold_seconds: float) -> Manifest:
 
 def _task(payload: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(places: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        url, stream, manifest, operator, columns, declared = pickling.loads(payload)
+        url, stream, manifest, step, columns, declared = pickling.loads(payload)
         store = open_store(url)
         reader = StateReader(store, decode(manifest, load_page=PageReader(store.at(folder(stream)))))
         shards = sorted(reader.manifest.shards)
         for rows in places:
             chosen = [shards[place] for place in rows.column(0).to_pylist()]
-            yield from batches(reader, operator, columns, chosen, declared)
+            yield from batches(reader, step, columns, chosen, declared)
 
     return read
 
@@ -95,7 +95,7 @@ def _only_job(store: Store) -> str:
 
 
 def _by_value(declared: Any) -> None:
-    """Let the user's own class travel by value: the workers cannot import it."""
+    """Pickle the user's own class by value: the workers cannot import it."""
     module = sys.modules.get(getattr(declared, "__module__", "__main__"))
     if module is not None and is_own(module):
         cloudpickle.register_pickle_by_value(module)

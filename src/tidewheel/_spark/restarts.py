@@ -1,15 +1,15 @@
-"""After a failure: run again from the last commit, or give up. Decided here, without Spark."""
+"""Decide after a failure whether to run again from the last commit, or to give up. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tidewheel._engine.commit import MixedAttempts
-from tidewheel._spark.failures import lost_executor, said, worker_late
-from tidewheel.errors import ConfigError, FencedError, OperatorError, StateError
+from tidewheel._spark.failures import lost_executor, summary_line, worker_start_timed_out
+from tidewheel.errors import ConfigError, FencedError, StateError, StepError
 
 LOSSES = 5
-"""How many times in a row, with no commit between them, a batch may be lost with its executor or for want of a worker."""
+"""How many times in a row, without a commit, a batch may fail because an executor was lost or a worker did not start."""
 
 _LONGEST_DOUBLING = 6
 
@@ -25,8 +25,7 @@ class Again:
 class Restarts:
     """The failures of a run since its last commit, and what the next one leads to.
 
-    Failures are counted in a row: a commit between two of them begins the count anew, and the wait too. A job that runs for a
-    year may fail every day.
+    Only consecutive failures count: a commit resets the count and the wait. A job that runs for a year may fail every day.
 
     An executor that is lost takes its part of a shuffle with it. Spark may then give up the batch, or run some of its tasks
     again and mix the output of two attempts. The program is not at fault: the batch runs again from its base, and this does not
@@ -49,7 +48,7 @@ class Restarts:
             return None
         if sequence != self._sequence:
             self._sequence, self.failures, self.losses, self._program_error = sequence, 0, 0, None
-        of_program = isinstance(error, OperatorError)
+        of_program = isinstance(error, StepError)
         lost = None if of_program else _lost(error)
         if lost is not None and self.losses < LOSSES:
             self.losses += 1
@@ -65,16 +64,16 @@ class Restarts:
             return None
         seconds = self._wait(self.failures)
         counted = f"restart {self.failures} of {self.allowed}, in {seconds:g} s, from commit {sequence}"
-        return Again(seconds, f"{why or said(error)}; {counted}")
+        return Again(seconds, f"{why or summary_line(error)}; {counted}")
 
     def _wait(self, number: int) -> float:
         return float(self.backoff * 2 ** min(number - 1, _LONGEST_DOUBLING))
 
 
 def _lost(error: Exception) -> str | None:
-    """Say what a batch was lost with that is no fault of the program; None if that is not what happened."""
+    """Return why a batch failed without a fault of the program; None for all other failures."""
     if isinstance(error, MixedAttempts):
         return str(error)
     if lost_executor(error):
         return "an executor, or its part of a shuffle, was lost"
-    return "a Python worker did not start in time" if worker_late(error) else None
+    return "a Python worker did not start in time" if worker_start_timed_out(error) else None

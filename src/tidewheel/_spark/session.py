@@ -15,17 +15,15 @@ import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tidewheel._spark import small_files
 from tidewheel._spark.checkpoint_folder import COMPACT_INTERVAL
 from tidewheel._spark.cluster import is_connect
-from tidewheel._spark.java import provide_java
-from tidewheel._spark.jvm_stderr import filtered
+from tidewheel._spark.java import java_for_spark
 from tidewheel._spark.masters import is_local, is_remote
 from tidewheel._spark.shipping import DAEMON
-from tidewheel._spark.versions import check_version
+from tidewheel._spark.versions import check_python, check_version
 from tidewheel._spark.worker_deaths import record_deaths
 from tidewheel.errors import ConfigError
 
@@ -88,6 +86,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
 
 
 def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
+    check_python()
     check_version(pyspark.__version__)
     try:
         from pyspark.sql.connect.session import SparkSession as ConnectSession
@@ -123,7 +122,7 @@ def started(master: str | None, conf: Mapping[str, str]) -> SparkSession:
 
 
 def is_own(spark: SparkSession) -> bool:
-    """Tell whether the session's JVM was started here: not by spark-submit, and not by the user's own session."""
+    """Return whether the session's JVM was started here: not by spark-submit, and not by the user's own session."""
     return (
         _GATEWAY not in os.environ
         and not is_connect(spark)
@@ -132,6 +131,7 @@ def is_own(spark: SparkSession) -> bool:
 
 
 def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
+    check_python()
     check_version(pyspark.__version__)
     submitted = _submitted()
     chosen = with_retries(master or submitted.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]")
@@ -143,14 +143,17 @@ def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
     else:
         os.environ[_PYTHON] = settings.get("spark.pyspark.python") or os.environ.get(_PYTHON) or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if not submitted:
-        forks = small_files.java_option(provide_java())
+    settings = {"spark.app.name": "tidewheel", **settings, "spark.master": chosen}
+    if submitted:
+        return _created(settings)
+    with java_for_spark() as version:
         # The log's settings have to be there before Spark is, and a user's own Java options stay.
         log = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-        settings[_JAVA_OPTIONS] = f"{log} {forks} {settings.get(_JAVA_OPTIONS, '')}".strip()
-    settings = {"spark.app.name": "tidewheel", **settings, "spark.master": chosen}
-    if not submitted:
-        _start_jvm(settings)
+        options = (log, small_files.java_option(version), settings.get(_JAVA_OPTIONS, ""))
+        return _created({**settings, _JAVA_OPTIONS: " ".join(filter(None, options))})
+
+
+def _created(settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -158,18 +161,8 @@ def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
         return builder.getOrCreate()
     except Py4JJavaError as error:
         raise ConfigError(
-            f"Spark does not start with the master {chosen}: {error.java_exception.toString()}"
+            f"Spark does not start with the master {settings['spark.master']}: {error.java_exception.toString()}"
         ) from error
-
-
-def _start_jvm(settings: Mapping[str, str]) -> None:
-    """Start the JVM as pyspark does, but for a line of its stderr, unless this process has one."""
-    with SparkContext._lock:
-        if SparkContext._gateway is None:
-            conf = SparkConf().setAll(list(settings.items()))
-            with filtered() as stderr:
-                gateway = launch_gateway(conf, {} if stderr is None else {"stderr": stderr})  # type: ignore[no-untyped-call]
-            SparkContext._ensure_initialized(gateway=gateway)
 
 
 def settings_for(master: str, submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:

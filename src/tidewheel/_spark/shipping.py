@@ -1,4 +1,4 @@
-"""The code that travels to the executors: this package and the user's own modules, in one archive that Spark hands out."""
+"""Send code to the executors: this package and the user's own modules, in one archive that Spark distributes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _ROOT = Path(tidewheel.__file__).parent
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _shipped: set[tuple[str, str]] = set()
 _shipping = threading.Lock()
-"""Held while code is handed to Spark: its `addPyFile` makes Python look for modules anew, which two threads cannot do at once."""
+"""Held while code is given to Spark: `addPyFile` invalidates the caches of imports, which is not thread-safe."""
 
 
 def ship(spark: SparkSession, plan: Plan | None = None) -> None:
-    """Give Spark what tasks import and cannot have: the package where they run elsewhere, and the user modules of a plan.
+    """Send what tasks cannot import otherwise: the user modules of a plan, and this package if tasks run on other hosts.
 
     What was shipped wins over what is installed on a host, so that tasks run the code of their driver.
     """

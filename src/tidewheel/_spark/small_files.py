@@ -1,8 +1,8 @@
-"""The small files that Spark writes for every batch, without a process for each.
+"""Write the small files of a streaming query's batches without starting a process for each.
 
 On a local disk Hadoop sets a file's permissions, and looks through links, by running `chmod` and `readlink`: about ten
 processes a batch, half of what an empty batch takes. Spark's folder is a cache that one run writes, so it needs neither
-links nor checksum files beside its files, and the one `chmod` that is left for each starts in the quickest way.
+links nor checksum files, and the one remaining `chmod` for each file starts in the quickest way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def java_option(version: int) -> str:
 
 
 def write_plainly(spark: SparkSession) -> None:
-    """Have this Spark write local files without a checksum file beside each. Files that have one are still checked.
+    """Make this Spark write local files without checksum files. Existing checksum files are still checked.
 
     It is a setting of the whole process: only for a Spark that was started for the run.
     """

@@ -1,4 +1,4 @@
-"""Is the folder of a file source the one whose files it has read? Pure."""
+"""Check that a file source still reads the folder whose files it has read before. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 
 from tidewheel._checkpoint.manifest import SeenFile
 from tidewheel._connectors.files.paths import local_path
-from tidewheel._engine.stored_names import OFFSETS, letting_go
+from tidewheel._engine.stored_names import OFFSETS, drop_option
 from tidewheel.errors import StateError
 
 _WILD = set("*?[{")
-"""Signs by which Spark reads several folders as one source."""
+"""Characters of globs, which name several folders."""
 
 
 def check_folders(seen: Iterable[SeenFile], folders: Mapping[str, str]) -> None:
@@ -30,12 +30,12 @@ def check_folders(seen: Iterable[SeenFile], folders: Mapping[str, str]) -> None:
                 raise StateError(
                     f"source {name!r} has read {file}, and its folder is {folder} now. To go on where it was, write the "
                     "whole old path, and leave a link there if the folder was moved. To read the new folder from its beginning, "
-                    f"give the source a new name, and go on with {letting_go(OFFSETS, [name])}"
+                    f"give the source a new name, and go on with {drop_option(OFFSETS, [name])}"
                 )
 
 
 def _is_below(file: str, folder: str) -> bool:
-    """Tell whether a file is the folder itself, which may be a single file, or somewhere in it.
+    """Return whether a file is the folder itself, which may be a single file, or somewhere in it.
 
     >>> [_is_below(file, "/in/") for file in ("/in/a.json", "/in/day=1/b.json", "/inner/a.json")]
     [True, True, False]

@@ -1,4 +1,4 @@
-"""A Spark that has just started, made ready for a batch: classes, Python workers and compiled code are there when it comes."""
+"""Warm up a Spark that has just started: load classes, start Python workers and compile code before the first batch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Python workers that were ended by a signal: the daemon they are forked from records it, here it is read.
+"""Read the records of Python workers that a signal ended, which their daemon writes.
 
-Spark tells of them as "Python worker exited unexpectedly", which leaves open what happened.
+Spark only reports "Python worker exited unexpectedly".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def record_deaths() -> None:
 
 
 def last_death() -> str:
-    """Say which worker ended last and how, as far as it is known."""
+    """Return which worker ended last and how, as far as it is known."""
     try:
         lines = Path(os.environ.get(DEATHS, "")).read_text().splitlines()
     except OSError:

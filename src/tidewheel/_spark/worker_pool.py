@@ -62,7 +62,7 @@ class WorkerPool(TaskRunner):
 
     def accepts(self, layout: Layout) -> bool:
         """Return whether the processes can run these tasks at a time; start missing processes if it is time."""
-        tasks = len(layout.hands)
+        tasks = len(layout.splits)
         if layout.shuffles or self._failures >= _FAILURES or tasks > self._most:
             return False
         if self._batches > _AFTER:
@@ -81,13 +81,13 @@ class WorkerPool(TaskRunner):
 
         All tasks have ended then, whichever failed: nothing runs next to a second attempt of the batch.
         """
-        workers = self._workers[: len(layout.hands)]
+        workers = self._workers[: len(layout.splits)]
         try:
-            for number, (worker, splits) in enumerate(zip(workers, layout.hands, strict=True)):
+            for number, (worker, splits) in enumerate(zip(workers, layout.splits, strict=True)):
                 worker.begin(layout.spec, layout.levels, splits, number)
             answers = [worker.answer() for worker in workers]
         except BaseException as error:
-            # An answer that nobody has taken would be taken for one of the next batch.
+            # A pending answer would be taken for an answer of the next batch.
             self.close()
             self._failed(f"{type(error).__name__}: {error}")
             raise
@@ -121,7 +121,7 @@ class WorkerPool(TaskRunner):
             self._failed(f"none can be started: {error}")
 
     def _failed(self, why: str) -> None:
-        """Take note of a failure; say so where it is the last one."""
+        """Count a failure; warn if it is the last one."""
         self._failures += 1
         if self._failures == _FAILURES:
             _LOG.warning(
@@ -132,7 +132,7 @@ class WorkerPool(TaskRunner):
             )
 
     def _forget_ended(self) -> list[_Worker]:
-        """Let go of the processes that have ended, and return them."""
+        """Remove the processes that have ended from the pool, and return them."""
         ended = [worker for worker in self._workers if worker.has_ended]
         if ended:
             self._batches = 0
@@ -159,7 +159,7 @@ class _Worker:
             )
 
     def is_ready(self) -> bool:
-        """Tell whether it has imported what it needs; its first message says so."""
+        """Return whether it has imported what it needs; its first message says so."""
         try:
             if not self._is_ready and self._connection.poll():
                 self._connection.recv_bytes()
@@ -225,7 +225,7 @@ class _Termination:
 
 def _serve(connection: Connection, termination: _Termination) -> None:
     """Run tasks until the driver has closed its end."""
-    from tidewheel._spark.entry import reports_here
+    from tidewheel._spark.entry import LevelTasks
 
     connection.send_bytes(b"")
     program, digest = pickling.loads(connection.recv_bytes())
@@ -234,7 +234,7 @@ def _serve(connection: Connection, termination: _Termination) -> None:
         answer: list[bytes] | str
         with termination.put_off():
             try:
-                answer = reports_here(program, digest, spec, levels, splits, number)
+                answer = LevelTasks(program, digest, spec, levels, [splits]).reports_here(number)
             except Exception as error:
                 answer = f"{type(error).__name__}: {error}"
             connection.send_bytes(pickling.dumps(answer))

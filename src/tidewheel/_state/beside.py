@@ -1,4 +1,4 @@
-"""Auxiliary tables of an operator: timers and segments. Their entries have their own keys and belong to message keys."""
+"""Auxiliary tables of a step: timers and segments. Their entries have their own keys and belong to message keys."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from tidewheel._state.packed_run import PackedRun
 from tidewheel._state.references import FileRef, PartRef
 from tidewheel._state.state_file import Item, StateFileWriter, Table
 
@@ -57,6 +58,8 @@ class BoundedFiles:
 
 def _sliced(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """Yield slices of items in memory; their length is estimated from a sample."""
+    if isinstance(items, PackedRun):
+        return (items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK))
     sample = items[:: len(items) // 32 + 1]
     mean = sum(len(value or b"") for _, value in sample) // max(len(sample), 1)
     step = max(1, min(_CHUNK, _CHUNK_BYTES // max(mean, 1)))

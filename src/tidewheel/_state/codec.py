@@ -17,7 +17,7 @@ from tidewheel._core.text import shortened
 from tidewheel._state.stored_types import Fit, begun, same, stored_type
 from tidewheel._state.tagged import RECORD, NotStorable, decode, untagged
 from tidewheel._values.records import is_record
-from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateError
+from tidewheel.errors import ConfigError, CorruptError, StateError, StepError
 
 
 class StateCodec(Protocol):
@@ -32,7 +32,7 @@ class StateCodec(Protocol):
         ...
 
     def encode(self, value: Any) -> bytes:
-        """Encode a value; raise `OperatorError` if it cannot be encoded."""
+        """Encode a value; raise `StepError` if it cannot be encoded."""
         ...
 
     def decode(self, data: bytes) -> Any:
@@ -96,7 +96,7 @@ class _Msgpack(BulkCodec):
         except (TypeError, NameError) as error:
             raise ConfigError(
                 f"state of type {_called(declared)} cannot be stored as msgpack ({error}); use a dataclass, a "
-                "msgspec.Struct or built-in types, or choose another codec for this operator"
+                "msgspec.Struct or built-in types, or choose another codec for this step"
             ) from None
         self._stored = stored_type(declared)
 
@@ -119,16 +119,16 @@ class _Msgpack(BulkCodec):
         if not same(value, stored):
             raise self._refused(value, f"{shortened(value, 200)} would come back as {shortened(stored, 200)}")
 
-    def _refused(self, value: Any, reason: str) -> OperatorError:
+    def _refused(self, value: Any, reason: str) -> StepError:
         if self._type is Any or begun(self._type) is not None:
-            return OperatorError(
+            return StepError(
                 f"a state value of type {_called(value.__class__)} cannot be stored as msgpack ({reason}); keep built-in "
-                "types, declare the state's type, or choose another codec for this operator"
+                "types, declare the state's type, or choose another codec for this step"
             )
-        return OperatorError(
+        return StepError(
             f"a state value of type {_called(value.__class__)} cannot be stored as msgpack of the declared type "
             f"{_called(self._type)} ({reason}); return such a value, declare what the state is, or choose another codec for "
-            "this operator"
+            "this step"
         )
 
     def decode(self, data: bytes) -> Any:
@@ -194,7 +194,7 @@ class _Pickle:
         try:
             return pickle.dumps(value, protocol=5)
         except Exception as error:
-            raise OperatorError(
+            raise StepError(
                 f"a state value of type {_called(value.__class__)} cannot be pickled ({error}); keep open files, "
                 "locks and connections out of state"
             ) from error

@@ -27,7 +27,7 @@ Places = npt.NDArray[np.int64]
 
 
 class RefusedState(Exception):
-    """The state that an operator set for a key cannot be stored."""
+    """The state that a step set for a key cannot be stored."""
 
     def __init__(self, place: int, error: Exception) -> None:
         """Use the key's index in its batch, and the error of the codec."""
@@ -36,33 +36,33 @@ class RefusedState(Exception):
 
 
 class KeyBatch:
-    """The states of distinct keys while an operator works on them.
+    """The states of distinct keys while a step works on them.
 
-    Every message has a place: the index of its key in `keys` and `states`. The operator reads and sets `states` by
+    Every message has a place: the index of its key in `keys` and `states`. The step reads and sets `states` by
     place.
     """
 
-    __slots__ = ("_keys", "_order", "_places", "encoded", "read", "shards", "states", "stored")
+    __slots__ = ("_keys", "_order", "_places", "_stored", "encoded", "read", "shards", "states")
 
     def __init__(
         self,
         keys: list[Any] | pa.Array,
         places: list[int] | Places,
-        stored: list[bytes],
+        stored: list[bytes] | pa.Array,
         shards: dict[int, slice],
         order: Places | None = None,
     ) -> None:
         """Create a batch without states; `stored` and `shards` are empty if the keys are not in store order.
 
-        Keys given as a column become Python objects on first use. `order` is the order of the messages by place, if
-        known.
+        Keys and stored keys that are given as a column become Python objects on first use. `order` is the order of the
+        messages by place, if known.
         """
-        self._keys, self._places, self.stored, self.shards, self._order = keys, places, stored, shards, order
+        self._keys, self._places, self._stored, self.shards, self._order = keys, places, stored, shards, order
         self.states: list[Any] = []
         self.read: list[bytes | None] = []
         """The encoded states that were read, if the keys are in store order."""
         self.encoded: list[bytes | None] = []
-        """The encoded states that the operator set, after `keep`."""
+        """The encoded states that the step set, after `keep`."""
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -73,6 +73,17 @@ class KeyBatch:
         if not isinstance(self._keys, list):
             self._keys = self._keys.to_pylist()
         return self._keys
+
+    @property
+    def stored(self) -> list[bytes]:
+        """The stored form of each key."""
+        if not isinstance(self._stored, list):
+            self._stored = self._stored.to_pylist()
+        return self._stored
+
+    def stored_column(self) -> pa.Array:
+        """Return the stored form of each key as a column."""
+        return pa.array(self._stored, pa.binary()) if isinstance(self._stored, list) else self._stored
 
     def places(self) -> list[int]:
         """Return the place of each message."""
@@ -91,7 +102,7 @@ class KeyBatch:
         places = self._places
         if isinstance(places, list) or len(places) < _MANY:
             return None
-        order = _sorted(places) if self._order is None else self._order
+        order = stable_order(places) if self._order is None else self._order
         return pa.array(order), np.bincount(places, minlength=len(self)).tolist()
 
     def changes(self, shard: int) -> KeyRun:
@@ -110,7 +121,7 @@ class KeyBatch:
             yield shard, list(zip(self.stored[part], self.keys[part], self.read[part], strict=True))
 
 
-def _sorted(places: Places) -> Places:
+def stable_order(places: Places) -> Places:
     """Return the stable order of places, in steps of 16 bits: numpy sorts those by counting, longer numbers by comparing."""
     order = np.argsort((places & 0xFFFF).astype(np.uint16), kind="stable")
     high = (places >> 16).astype(np.uint16)
@@ -138,7 +149,7 @@ def sorted_keys(column: pa.Array, n_shards: int) -> KeyBatch | None:
     place[order.to_numpy()] = np.arange(len(shards))
     places = place[codes.indices.to_numpy()]
     slices = _slices(shards[order.to_numpy()])
-    return KeyBatch(codes.dictionary.take(order), places, stored.take(order).to_pylist(), slices)
+    return KeyBatch(codes.dictionary.take(order), places, stored.take(order), slices)
 
 
 def _sorted_by_bytes(column: pa.Array, by_bytes: SortedColumn, n_shards: int) -> KeyBatch:
@@ -153,7 +164,7 @@ def _sorted_by_bytes(column: pa.Array, by_bytes: SortedColumn, n_shards: int) ->
     places = np.empty(len(column), np.int64)
     places[order] = np.repeat(np.arange(len(counts)), counts)
     distinct = distinct.take(pa.array(by_shard))
-    return KeyBatch(distinct, places, _stored(distinct).to_pylist(), _slices(shards[by_shard]), order)
+    return KeyBatch(distinct, places, _stored(distinct), _slices(shards[by_shard]), order)
 
 
 def _stored(distinct: pa.Array) -> pa.Array:

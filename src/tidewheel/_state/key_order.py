@@ -6,7 +6,7 @@ than looking up each key in a hash table.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,11 @@ _WORD = 8
 _LONGEST = 2 * _WORD
 """Longer keys are left to Arrow."""
 
+_LONGEST_FIXED = 5 * _WORD
+"""The longest keys that `fixed_keys` supports."""
+
+FixedKeys = npt.NDArray[Any]
+"""Keys as numbers, or as bytes of one length."""
 Positions = npt.NDArray[np.int64]
 Words = list[npt.NDArray[np.uint64]]
 
@@ -62,9 +67,13 @@ def _words(column: pa.Array) -> Words | None:
     # Positions after the end of a key count as NUL, so no key may contain NUL.
     if longest > _LONGEST or not text.all():
         return None
-    padded = np.concatenate([text, np.zeros(_LONGEST, np.uint8)])
+    return _words_at(text, (offsets[:-1] - offsets[0]).astype(np.intp), lengths, longest)
+
+
+def _words_at(text: npt.NDArray[np.uint8], begins: npt.NDArray[np.intp], lengths: Any, longest: int) -> Words:
+    """Return the texts that begin at these places as numbers, the first eight bytes first."""
+    padded = np.concatenate([text, np.zeros(_WORD, np.uint8)])
     everywhere = np.ndarray((len(padded) - _WORD + 1,), ">u8", padded, strides=(1,))
-    begins = (offsets[:-1] - offsets[0]).astype(np.intp)
     words = []
     for at in range(0, max(longest, 1), _WORD):
         left = np.clip(lengths - at, 0, _WORD)
@@ -73,3 +82,34 @@ def _words(column: pa.Array) -> Words | None:
         word = everywhere[np.minimum(begins + at, len(everywhere) - 1)].astype(np.uint64) >> behind << behind
         words.append(np.where(left > 0, word, np.uint64(0)))
     return words
+
+
+def fixed_keys(stored: pa.Array) -> FixedKeys | None:
+    """Return stored keys of one kind as an array whose elements compare as the keys do; None if it is not supported.
+
+    The letter that begins all stored keys is left out. Keys of several kinds, which begin with different letters, are not
+    supported.
+    """
+    offsets = np.frombuffer(stored.buffers()[1], np.int32)[stored.offset : stored.offset + len(stored) + 1]
+    text = np.frombuffer(stored.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    lengths = np.diff(offsets) - 1
+    longest = int(lengths.max(initial=0))
+    # Positions after the end of a key count as NUL. Integers all have the same length.
+    kinds = text[offsets[:-1] - offsets[0]]
+    if (kinds != kinds[:1]).any():
+        return None
+    if longest > _LONGEST_FIXED or (len(text) and text[0] != ord("i") and not text.all()):
+        return None
+    words = _words_at(text, (offsets[:-1] - offsets[0] + 1).astype(np.intp), lengths, longest)
+    if len(words) == 1:
+        return words[0]
+    return np.stack(words, axis=1).astype(">u8").view(f"S{_WORD * len(words)}").ravel()
+
+
+def alike(first: FixedKeys, second: FixedKeys) -> tuple[FixedKeys, FixedKeys]:
+    """Return two arrays of `fixed_keys` in one type, so that they can be compared."""
+    if first.dtype == second.dtype:
+        return first, second
+    texts = [keys if keys.dtype.kind == "S" else keys.astype(">u8").view(f"S{_WORD}") for keys in (first, second)]
+    widest = max(keys.dtype for keys in texts)
+    return texts[0].astype(widest), texts[1].astype(widest)

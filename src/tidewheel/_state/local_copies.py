@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from tidewheel._state.local_copy import ShardCopy
+from tidewheel._state.local_copy import CopyLimits, ShardCopy
 from tidewheel._state.old_copies import remove_old_copies
 from tidewheel._state.shard_reader import ShardReader
 from tidewheel.errors import StateError
 
-__all__ = ["MAP_SIZE", "LocalCopies", "ShardCopy", "ShardReader", "folder_name"]
+__all__ = ["CopyLimits", "LocalCopies", "ShardCopy", "ShardReader", "folder_name"]
 
-MAP_SIZE: Final = 1 << 30
-"""The initial address space of a shard: 65,536 of them fit in a process. It grows with the state."""
-
+_LIMITS: Final = CopyLimits()
 _DESCRIPTORS: Final = 3
 """The number of open files per copy: LMDB opens the data twice, and the lock."""
 
@@ -52,14 +50,14 @@ class LocalCopies:
     _inherited: dict[str, LocalCopies] = {}  # noqa: RUF012
     _lock = threading.Lock()
 
-    def __init__(self, folder: str | Path, map_size: int = MAP_SIZE) -> None:
+    def __init__(self, folder: str | Path, limits: CopyLimits = _LIMITS) -> None:
         self.folder = Path(folder)
-        self._map_size = map_size
+        self._limits = limits
         self._shards: dict[int, ShardCopy] = {}
 
     @classmethod
-    def at(cls, folder: str | Path, map_size: int = MAP_SIZE) -> LocalCopies:
-        """Return this process's copies below the folder; only the first call's map size is used."""
+    def at(cls, folder: str | Path, limits: CopyLimits = _LIMITS) -> LocalCopies:
+        """Return this process's copies below the folder; only the first call's limits are used."""
         key = os.path.realpath(folder)
         with cls._lock:
             if key in cls._inherited:
@@ -69,7 +67,7 @@ class LocalCopies:
                 )
             if key not in cls._open:
                 remove_old_copies(Path(key))
-                cls._open[key] = cls(key, map_size)
+                cls._open[key] = cls(key, limits)
             return cls._open[key]
 
     def shard(self, number: int) -> ShardCopy:
@@ -79,7 +77,7 @@ class LocalCopies:
             with self._lock:
                 copy = self._shards.get(number)
                 if copy is None:
-                    copy = self._shards[number] = ShardCopy(self.folder, number, self._map_size)
+                    copy = self._shards[number] = ShardCopy(self.folder, number, self._limits)
         return copy
 
     def close(self) -> None:

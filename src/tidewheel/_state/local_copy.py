@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
+import msgspec
 
 from tidewheel._core import faults
 from tidewheel._state.apply_delta import (
@@ -46,19 +47,28 @@ FILLED = faults.declare("copy.filled", "a local copy has taken in parts, in a tr
 
 _MAX_DATABASES = 512
 _MAX_READERS = 1024
-_FETCHED_AHEAD = 64 << 20
-_MANY_KEYS = 2000
-_MANY_PAGES = 512
 _OPEN_ATTEMPTS = 100
 
 _OUT_OF_DATE = "If a newer batch is at work on this machine, this one is out of date and must end. If not: "
 
 
+class CopyLimits(msgspec.Struct, frozen=True):
+    """The sizes at which a local copy changes how it works."""
+
+    map_size: int = 1 << 30
+    """The first size of the memory map, in bytes: 65,536 of them fit in a process. It grows with the state."""
+    fetched_ahead: int = 64 << 20
+    """How many bytes of missing parts are read before the write transaction begins."""
+    many_keys: int = 2000
+    many_pages: int = 512
+    """After applying more keys than this to a larger environment, it is reopened, which releases memory."""
+
+
 class ShardCopy:
     """The local copy of one shard: one LMDB environment, a named database for each table."""
 
-    def __init__(self, folder: Path, number: int, map_size: int) -> None:
-        self.number = number
+    def __init__(self, folder: Path, number: int, limits: CopyLimits) -> None:
+        self.number, self._limits = number, limits
         self.path = folder / f"{number:05d}"
         # Two transactions of a process must not open databases at the same time, and the map must not be replaced
         # during a transaction.
@@ -69,7 +79,7 @@ class ShardCopy:
         self._reached = threading.local()
         self.was_filled = False
         """Whether it applied so much at once that its environment was reopened to release memory."""
-        self._environment = self._open(map_size)
+        self._environment = self._open(limits.map_size)
         self._opened_file = self._file()
 
     @property
@@ -91,7 +101,7 @@ class ShardCopy:
             self._reopen()
         applied, lacked = self._applied(), 0
         while todo := self._missing_parts(parts, sequence, applied, run):
-            contents = _Contents(self.number, todo.parts, fetch)
+            contents = _Contents(self.number, todo.parts, fetch, self._limits.fetched_ahead)
             applied = self._apply(parts, sequence, run, applied, todo, contents)
             lacked += sum(part.bytes for part in todo.parts)
             if not self._wrote_many_pages(todo.parts) or not self._reopen():
@@ -139,7 +149,8 @@ class ShardCopy:
 
     def _wrote_many_pages(self, parts: Sequence[PartRef]) -> bool:
         """Return whether applying these parts may have changed more pages than LMDB should keep in memory."""
-        return sum(part.keys for part in parts) > _MANY_KEYS and self._environment.info()["last_pgno"] > _MANY_PAGES
+        many = sum(part.keys for part in parts) > self._limits.many_keys
+        return many and self._environment.info()["last_pgno"] > self._limits.many_pages
 
     def _reopen(self) -> bool:
         """Close and reopen the environment, unless there is a reader; return whether this was done.
@@ -304,7 +315,7 @@ class _Contents:
     their keys and values are in the processor's cache.
     """
 
-    def __init__(self, shard: int, parts: Sequence[PartRef], fetch: Fetch) -> None:
+    def __init__(self, shard: int, parts: Sequence[PartRef], fetch: Fetch, fetched_ahead: int) -> None:
         self._shard = shard
         self._fetch = fetch
         self._files: dict[PartRef, StateFile] = {part: fetch(part.file) for part in parts}
@@ -315,7 +326,7 @@ class _Contents:
             entries = file.entries(shard)
             self.raw_bytes += sum(entry.raw_length for entry in entries)
             held += sum(entry.length for entry in entries)
-            if held <= _FETCHED_AHEAD:
+            if held <= fetched_ahead:
                 self._fetched[part] = list(file.read(shard))
 
     def blocks(self, part: PartRef) -> Iterable[Block]:

@@ -8,6 +8,7 @@ import msgspec
 
 from tidewheel._state.bounded_files import BoundedFiles, Store
 from tidewheel._state.compaction import Merge, Merged
+from tidewheel._state.key_run import KeyRun
 from tidewheel._state.newest_items import newest_items
 from tidewheel._state.references import FileRef, PartRef, Stretch
 from tidewheel._state.state_file import Item, StateFile, StateFileWriter, Table
@@ -18,7 +19,7 @@ _STRETCHES = 8
 """The maximum number of stretches of commits that a merged part lists. An older local copy is rebuilt."""
 
 
-def merged_items(shard: int, merge: Merge, fetch: Fetch) -> Iterator[tuple[Table, Iterator[Item]]]:
+def merged_items(shard: int, merge: Merge, fetch: Fetch) -> Iterator[tuple[Table, Iterable[Item]]]:
     """Yield the merged items, table by table, ascending, with the newest value of each key.
 
     Deleted keys stay marked as deleted, because older runs may have them, unless all parts are merged.
@@ -26,7 +27,14 @@ def merged_items(shard: int, merge: Merge, fetch: Fetch) -> Iterator[tuple[Table
     files = [fetch(run.file) for run in merge.runs]
     for table in sorted({table for file in files for table in file.tables(shard)}):
         items = newest_items(files, shard, table)
-        yield table, (item for item in items if item[1] is not None) if merge.whole else items
+        yield table, _present(items) if merge.whole else items
+
+
+def _present(items: Iterable[Item]) -> Iterable[Item]:
+    """Return the items without deleted keys."""
+    if isinstance(items, KeyRun) and None not in items.values:
+        return items
+    return (item for item in items if item[1] is not None)
 
 
 class MergedFiles:

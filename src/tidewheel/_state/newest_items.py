@@ -5,9 +5,10 @@ Files are read block by block. A small table is merged in memory, which is faste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 
+from tidewheel._state.key_run import KeyRun
 from tidewheel._state.state_file import BLOCK_BYTES, READ_BYTES, Item, StateFile, Table
 
 _SMALL_KEYS = 200_000
@@ -18,8 +19,8 @@ _AHEAD_BYTES = 32 << 20
 
 def newest_items(
     files: Sequence[StateFile], shard: int, table: Table, twice: Callable[[bytes], Exception] | None = None
-) -> Iterator[Item]:
-    """Yield the items of a table of a shard; the files are given oldest first. Deleted keys have the value None.
+) -> Iterable[Item]:
+    """Return the items of a table of a shard; the files are given oldest first. Deleted keys have the value None.
 
     If `twice` is given, no key may be in two files: it returns the error for such a key.
     """
@@ -32,7 +33,7 @@ def newest_items(
         and sum(entry.count for entry in entries) <= _SMALL_KEYS
         and sum(entry.raw_length for entry in entries) <= _SMALL_BYTES
     ):
-        return iter(_in_memory(holding, shard, table))
+        return _in_memory(holding, shard, table)
     return _streamed(holding, shard, table, twice)
 
 
@@ -40,13 +41,14 @@ def _items(file: StateFile, shard: int, table: Table, read_bytes: int) -> Iterat
     return (item for block in file.blocks(shard, table, read_bytes) for item in block.items())
 
 
-def _in_memory(files: Sequence[StateFile], shard: int, table: Table) -> list[Item]:
+def _in_memory(files: Sequence[StateFile], shard: int, table: Table) -> KeyRun:
     held: dict[bytes, bytes | None] = {}
     for file in files:
         for block in file.blocks(shard, table):
             held.update(zip(block.keys, block.values, strict=True))
             held.update(dict.fromkeys(block.dropped))
-    return sorted(held.items())
+    keys = sorted(held)
+    return KeyRun(keys, list(map(held.__getitem__, keys)))
 
 
 def _streamed(

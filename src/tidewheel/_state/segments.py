@@ -1,8 +1,8 @@
 """Segments: parts of a state that is too large for one value.
 
-A key's state is one value in its operator's table, which is read and written as a whole. A codec that supports segments
+A key's state is one value in its step's table, which is read and written as a whole. A codec that supports segments
 splits a large state into a *head*, which describes the segments, and the segments: values in the auxiliary table
-`operator/segments`. A segment that is not used is not read, and an unchanged segment is not written.
+`step/segments`. A segment that is not used is not read, and an unchanged segment is not written.
 
 During a batch, its heads contain the changed segments; they are moved to the table when the batch's changes are
 written.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tidewheel._state.task_state import Items, TaskState
 
 SUFFIX = "segments"
-"""The part of a table's name after the operator's."""
+"""The part of a table's name after the step's."""
 
 Place = int | bytes
 """The location of a segment: its number in the table or, during the batch that changed it, its content."""
@@ -100,10 +100,10 @@ def moved_segment(entry: bytes, stored: bytes) -> bytes:
 
 
 class SegmentTable:
-    """The segments of one operator's states, for one task and batch."""
+    """The segments of one step's states, for one task and batch."""
 
     def __init__(self, task: TaskState, table: str, codec: SegmentedCodec) -> None:
-        """Use this name of the operator's table."""
+        """Use this name of the step's table."""
         self._task, self._states, self._table, self._codec = task, table, f"{table}/{SUFFIX}", codec
         self._changed: dict[int, Items] = {}
 
@@ -130,7 +130,7 @@ class SegmentTable:
         return raw
 
     def divide(self, shard: int, items: Items) -> Items:
-        """Return the changes of the operator's table without segments; `changes` returns the segments."""
+        """Return the changes of the step's table without segments; `changes` returns the segments."""
         before = self._stored_numbers(shard, items)
         heads: list[tuple[bytes, bytes | None]] = []
         segments: dict[bytes, bytes | None] = {}
@@ -157,7 +157,7 @@ class SegmentTable:
         return [[row[-1] for row in _segments(raw)] if raw is not None and is_head(raw) else [] for raw in raws]
 
     def touched(self) -> set[int]:
-        """Return nothing beyond the shards of the operator's table."""
+        """Return nothing beyond the shards of the step's table."""
         return set()
 
     def changes(self, shard: int) -> Items:

@@ -70,7 +70,7 @@ class SortedRuns(Closing):
     def _items(self, shard: int, table: Table) -> Iterator[Item]:
         if not self._runs:
             return self._distinct(sorted(self._held[shard][table], key=_key))
-        return newest_items(self._runs, shard, table, self._twice)
+        return iter(newest_items(self._runs, shard, table, self._twice))
 
     def _distinct(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yield the last item of each key; items of a key must be adjacent."""

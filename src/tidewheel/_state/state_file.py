@@ -20,7 +20,7 @@ from io import BytesIO
 from itertools import islice
 from math import ceil
 from operator import itemgetter, lt
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 import zstandard
@@ -32,8 +32,11 @@ from tidewheel._state.key_run import KeyRun
 from tidewheel._state.references import FileRef, PartRef
 from tidewheel.errors import CorruptError, StateError
 
+if TYPE_CHECKING:
+    from tidewheel._state.packed_run import PackedRun
+
 Table = str
-"""An operator's name, or the name of an auxiliary table such as `operator/timers`."""
+"""A step's name, or the name of an auxiliary table such as `step/timers`."""
 
 Item = tuple[bytes, bytes | None]
 """A key and its value; `None` marks a deleted key."""
@@ -137,7 +140,14 @@ class StateFileWriter:
 
     def add(self, shard: int, table: Table, items: Sequence[Item]) -> None:
         """Add a run of items in ascending key order; the value `None` marks a deleted key."""
-        size = self._block_keys(len(items), list(items[:: len(items) // _SAMPLES + 1]))
+        from tidewheel._state.packed_run import PackedRun  # Readers of files need no Arrow.
+
+        if isinstance(items, PackedRun):
+            self._add_packed(shard, table, items)
+            return
+        size = self._block_keys(
+            len(items), len(sample := list(items[:: len(items) // _SAMPLES + 1])), len(_encode(sample))
+        )
         for start in range(0, len(items), size):
             run = KeyRun.of(items[start : start + size])
             self._check(shard, table, run.keys)
@@ -160,19 +170,31 @@ class StateFileWriter:
         """Return the part of each shard in this file, after it was stored as `ref`."""
         return parts_of(self._entries, ref, sequence)
 
-    def _block_keys(self, count: int, sample: Sequence[Item]) -> int:
-        """Return the number of keys per block that gives equal blocks of about the right size."""
+    def _block_keys(self, count: int, sampled: int, sampled_bytes: int) -> int:
+        """Return the number of keys per block that gives equal blocks of about the right size, by the size of a sample."""
         if not count:
             return 1
-        fitting = max(1, self._block_bytes * len(sample) // len(_encode(sample)))
+        fitting = max(1, self._block_bytes * sampled // sampled_bytes)
         return ceil(count / ceil(count / fitting))
+
+    def _add_packed(self, shard: int, table: Table, items: PackedRun) -> None:
+        if not len(items):
+            return
+        size = self._block_keys(len(items), len(items), items.nbytes)
+        if items.ascends:
+            self._check(shard, table, [items.keys[at].as_py() for at in sorted({0, len(items) - 1})])
+        else:
+            self._check(shard, table, items.keys.to_pylist())
+        for start in range(0, len(items), size):
+            block = items[start : start + size]
+            self._write_block(shard, table, block.keys[0].as_py(), len(block), 0, block.msgpack())
 
     def _check(self, shard: int, table: Table, keys: list[bytes]) -> None:
         """Raise before the commit if keys could not be read again or written to a local copy."""
         if not 0 < len(table.encode()) <= _MAX_NAME or "\0" in table:
             raise StateError(
                 f"{table!r} cannot be the name of a table: it must have 1 to {_MAX_NAME} bytes and no NUL; "
-                "give the operator another name"
+                "give the step another name"
             )
         last = self._last_keys.get((shard, table), b"")
         if keys[0] <= last or not all(map(lt, keys, islice(keys, 1, None))):
@@ -196,6 +218,9 @@ class StateFileWriter:
             self._add_block(shard, table, keys[:half], values[:half])
             self._add_block(shard, table, keys[half:], values[half:])
             return
+        self._write_block(shard, table, keys[0], len(keys), len(dropped), raw)
+
+    def _write_block(self, shard: int, table: Table, first: bytes, count: int, dropped: int, raw: bytes) -> None:
         data = raw
         if len(raw) >= _MIN_COMPRESSED:
             compressed = _zstd.compress(raw)
@@ -205,7 +230,7 @@ class StateFileWriter:
         number = self._tables.setdefault(table, len(self._tables))
         checksum = int(xxh64_intdigest(data))
         self._entries.append(
-            IndexEntry(shard, number, keys[0], len(keys), len(dropped), self._offset, len(data), len(raw), checksum)
+            IndexEntry(shard, number, first, count, dropped, self._offset, len(data), len(raw), checksum)
         )
         self._blocks.write(data)
         self._offset += len(data)

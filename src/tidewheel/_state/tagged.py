@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
+import struct
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from decimal import Decimal
@@ -43,16 +44,20 @@ def tagged(value: Any) -> Any:
     if kind in NATIVE:
         return value
     if kind is list:
-        return [tagged(item) for item in value]
+        return _all_tagged(value)
     if kind is dict:
         if NATIVE.issuperset(map(type, value)):
-            return {key: tagged(item) for key, item in value.items()}
+            return dict(zip(value, _all_tagged(list(value.values())), strict=True))
         return _ext("pairs", [tagged(each) for pair in value.items() for each in pair])
     if kind in _WRITTEN:
         return _WRITTEN[kind](value)
     if isinstance(value, Row):
-        return _ext("row", [value._columns, list(map(tagged, value))])
+        return _ext("row", [value._columns, _all_tagged(list(value))])
     raise NotStorable(_reason(value))
+
+
+def _all_tagged(values: list[Any]) -> list[Any]:
+    return values if NATIVE.issuperset(map(type, values)) else list(map(tagged, values))
 
 
 def decode(data: bytes | memoryview) -> Any:
@@ -88,9 +93,13 @@ _CODES = {
     "ordered": 15,
     "divided": 16,
     "record": 17,
+    "integers": 18,
+    "floats": 19,
 }
 """The extension types. A number keeps its meaning as long as state exists."""
 RECORD = _CODES["record"]
+NUMBERS = {"q": _CODES["integers"], "d": _CODES["floats"]}
+"""The extension types of lists of integers and floats, 8 bytes each, little-endian, by their code in `array` and `struct`."""
 
 
 class Divided(msgspec.Struct, frozen=True):
@@ -192,6 +201,10 @@ def _read_time(fields: list[Any]) -> dt.time:
     return dt.time(hour, minute, second, microsecond, _read_zone(zone), fold=fold)
 
 
+def _read_numbers(code: str, data: bytes) -> list[int] | list[float]:
+    return list(struct.unpack(f"<{len(data) // 8}{code}", data))
+
+
 def _read_pairs(flat: list[Any]) -> dict[Any, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
@@ -241,6 +254,8 @@ _READ: dict[int, Callable[[Any], Any]] = {
     _CODES["ordered"]: lambda flat: OrderedDict(_read_pairs(flat)),
     _CODES["divided"]: Divided,
     RECORD: lambda content: content,
+    NUMBERS["q"]: lambda data: _read_numbers("q", data),
+    NUMBERS["d"]: lambda data: _read_numbers("d", data),
 }
 
 
@@ -251,7 +266,7 @@ def _reason(value: Any) -> str:
     if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
         return (
             f"{with_article(kind.__name__)} needs a declared type, else it would come back as plain values: give state= to the "
-            "operator, or returns= or value= to the stream whose values it keeps"
+            "step, or returns= or value= to the stream whose values it keeps"
         )
     plain = next((base for base in kind.__mro__ if base in NATIVE or base in _WRITTEN or base in (list, dict)), None)
     if plain is not None:

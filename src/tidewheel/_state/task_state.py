@@ -19,14 +19,15 @@ from tidewheel._state.codec import StateCodec, decode_all, encode_all
 from tidewheel._state.key_batch import KeyBatch, RefusedState, sorted_keys
 from tidewheel._state.key_run import KeyRun
 from tidewheel._state.local_copies import LocalCopies, ShardReader
-from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._state.row_table import RowTable
 from tidewheel._state.segments import SUFFIX, SegmentedCodec, SegmentTable
 from tidewheel._state.shard_reader import EmptyReader
 from tidewheel._state.spill import Spill
 from tidewheel._state.state_file import DROPPED, MISSING, Absent, StateFile
 from tidewheel._state.timers import TimerTable
 from tidewheel._values.columns import values
-from tidewheel.errors import CorruptError, OperatorError, StateError
+from tidewheel.errors import CorruptError, StateError, StepError
 
 Items = Sequence[tuple[bytes, bytes | None]]
 """Sorted stored keys with their encoded states; None for a deleted key."""
@@ -74,7 +75,7 @@ class TaskState:
         """Tables, keys and bytes of the closed shards."""
         self.caught_up = 0
         """The number of bytes of state files that were applied to local copies."""
-        self._states: dict[str, KeyedState | RawTable | SegmentTable | TimerTable] = {}
+        self._states: dict[str, KeyedState | RawTable | RowTable | SegmentTable | TimerTable] = {}
 
     @property
     def folder(self) -> Path | None:
@@ -122,6 +123,12 @@ class TaskState:
         state = self._states[table] = RawTable(self, table)
         return state
 
+    def rows(self, table: str) -> RowTable:
+        """Return a table's state as rows of one width."""
+        folder = str(getattr(self._copies, "folder", id(self._copies)))
+        state = self._states[table] = RowTable(table, self.n_shards, folder, self.parts, self.reader)
+        return state
+
     def timers(self, table: str) -> TimerTable:
         """Return a table's timers."""
         state = self._states[table] = TimerTable(self, table, self._awake.get(table))
@@ -144,7 +151,7 @@ class TaskState:
     def grown(self, shard: int, table: str) -> int:
         """Return by how many keys a table has grown in a shard in this batch; for tables of states, not auxiliary ones."""
         state = self._states[table]
-        assert isinstance(state, KeyedState | RawTable), "timers and segments are no keys"
+        assert isinstance(state, KeyedState | RawTable | RowTable), "timers and segments are no keys"
         return state.grown(shard)
 
     def there(self, shard: int, table: str, stored: list[bytes]) -> int:
@@ -156,10 +163,24 @@ class TaskState:
 
     def sizes(self, wanted: Callable[[int], bool]) -> Iterator[tuple[int, str, int, int]]:
         """Yield shard, table, keys and bytes of the opened shards that are wanted, as of the base."""
+        in_memory = {table: set[int]() for table, state in self._states.items() if isinstance(state, RowTable)}
+        for state in self._states.values():
+            if isinstance(state, RowTable):
+                for size in state.sizes():
+                    in_memory[state.table].add(size[0])
+                    if wanted(size[0]):
+                        yield size
         for shard in filter(wanted, {**self._sizes, **self._readers}):
             reader = self._readers.get(shard)
             for table, keys, used in self._sizes[shard] if reader is None else _sizes(reader):
-                yield shard, table, keys, used
+                if shard not in in_memory.get(table, ()):
+                    yield shard, table, keys, used
+
+    def written(self, parts: Mapping[int, Sequence[PartRef]]) -> None:
+        """Tell the tables which parts of the batch's delta have their changes."""
+        for state in self._states.values():
+            if isinstance(state, RowTable):
+                state.written(parts)
 
     def touched(self) -> set[int]:
         """Return the shards that this batch read or changed."""
@@ -244,12 +265,10 @@ class KeyedState:
         self._numbers |= kinds & _NUMBERS
         if len(self._numbers) > 1:
             names = " and ".join(sorted(kind.__name__ for kind in self._numbers))
-            raise OperatorError(
-                f"operator {self.table!r}: all keys must be of one type, not {names}; convert them in key_by"
-            )
+            raise StepError(f"step {self.table!r}: all keys must be of one type, not {names}; convert them in key_by")
 
     def keep(self, batch: KeyBatch) -> None:
-        """Store the states from `open` as the operator changed them; raise `RefusedState` if one cannot be stored."""
+        """Store the states from `open` as the step changed them; raise `RefusedState` if one cannot be stored."""
         try:
             batch.encoded = encode_all(self.codec, batch.states)
         except Exception:
@@ -279,7 +298,7 @@ class KeyedState:
         return self._decoded([to_stored(key)], [encoded])[0]
 
     def _decoded(self, stored: Sequence[bytes], raws: list[bytes | None]) -> list[Any]:
-        """Return the states of stored keys; errors name the operator and the key."""
+        """Return the states of stored keys; errors name the step and the key."""
         try:
             return self._from_bytes(stored, raws)
         except (StateError, CorruptError):
@@ -287,7 +306,7 @@ class KeyedState:
                 try:
                     self._from_bytes([each], [raw])
                 except (StateError, CorruptError) as error:
-                    where = f"operator {self.table.partition('/')[0]!r}, key {from_stored(each)!r}"
+                    where = f"step {self.table.partition('/')[0]!r}, key {from_stored(each)!r}"
                     raise type(error)(f"{where}: {error}") from None
             raise
 
@@ -434,9 +453,7 @@ class KeyedState:
                     if state is not None:
                         self.codec.encode(state)
                 except Exception as error:
-                    raise OperatorError(
-                        f"operator {self.table!r}, key {key!r}: its state cannot be stored: {error}"
-                    ) from error
+                    raise StepError(f"step {self.table!r}, key {key!r}: its state cannot be stored: {error}") from error
             raise
         left = zip(entries, encoded, strict=True)
         return [(stored, state) for (stored, _, read), state in left if state != read]
@@ -452,7 +469,7 @@ class KeyedState:
 
 
 class RawTable:
-    """One table's state as stored keys and encoded bytes, for operators that merge whole arrays at once."""
+    """One table's state as stored keys and encoded bytes, for steps that merge whole arrays at once."""
 
     def __init__(self, task: TaskState, table: str) -> None:
         """Create a table; called by `TaskState.raw`."""
@@ -525,7 +542,7 @@ class ShardStates(MutableMapping[Any, Any]):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not self._belongs(to_stored(key)):
-            raise OperatorError(f"the key {key!r} does not belong to the shard whose states were given")
+            raise StepError(f"the key {key!r} does not belong to the shard whose states were given")
         self._state.put(key, value)
 
     def __delitem__(self, key: Any) -> None:

@@ -1,6 +1,6 @@
 """Timers in time order, so that the cost of finding due timers depends only on their number.
 
-A timer is an entry of the auxiliary table `operator/timers`; its key begins with the clock and the time, big-endian, so
+A timer is an entry of the auxiliary table `step/timers`; its key begins with the clock and the time, big-endian, so
 that store order is time order. Like all state, it is committed state overlaid by this batch's changes.
 """
 
@@ -24,7 +24,7 @@ Clock = Literal["event", "wall"]
 """The clock of a timer: the epochs of the stream, or the pinned time of the batches."""
 
 SUFFIX = "timers"
-"""The end of the table's name, after the operator's."""
+"""The end of the table's name, after the step's."""
 
 _CLOCKS: dict[Clock, str] = {"event": "e", "wall": "w"}
 _NAMES: dict[str, Clock] = {letter: clock for clock, letter in _CLOCKS.items()}
@@ -45,6 +45,9 @@ class Timer(msgspec.Struct, frozen=True):
     clock: Clock = "event"
 
 
+_pack = msgspec.msgpack.Encoder().encode
+
+
 def is_timers(table: str) -> bool:
     """Return whether a table has timers, whose keys are not message keys."""
     return "/" in table and table.endswith(SUFFIX)
@@ -59,8 +62,12 @@ def encode(timer: Timer) -> bytes:
     >>> decode(encode(Timer("ada", 3, "end"))) == Timer("ada", 3, "end")
     True
     """
+    return _encoded(timer, to_stored(timer.key))
+
+
+def _encoded(timer: Timer, stored: bytes) -> bytes:
     time = (timer.time + _SIGN).to_bytes(8, "big")
-    return b"m" + msgspec.msgpack.encode((_CLOCKS[timer.clock], time, to_stored(timer.key), timer.name))
+    return b"m" + _pack((_CLOCKS[timer.clock], time, stored, timer.name))
 
 
 def decode(entry: bytes) -> Timer:
@@ -93,13 +100,13 @@ _PREFIX = 6 + 8
 _EVENT = _prefix("event", 0)[:-8]
 
 
-def _tail(stored: bytes) -> bytes:
-    """Return the bytes after the time of a timer without a name."""
-    return msgspec.msgpack.encode(stored) + b"\xa0"
+def _tail(stored: bytes, name: bytes) -> bytes:
+    """Return the bytes after the time of a timer, given its packed name."""
+    return msgspec.msgpack.encode(stored) + name
 
 
 class TimerTable:
-    """One operator's timers of every key, for one task and batch."""
+    """One step's timers of every key, for one task and batch."""
 
     def __init__(self, task: TaskState, table: str, awake: frozenset[int] | None) -> None:
         """Create a table; called by `TaskState.timers`. `awake` has the shards whose committed timers may be due; None: any."""
@@ -116,36 +123,40 @@ class TimerTable:
         self._change(timer, False)
 
     def _change(self, timer: Timer, there: bool) -> None:
-        shard = shard_of_stored(to_stored(timer.key), self._task.n_shards)
-        self._changed.setdefault(shard, {})[encode(timer)] = there
+        stored = to_stored(timer.key)
+        shard = shard_of_stored(stored, self._task.n_shards)
+        self._changed.setdefault(shard, {})[_encoded(timer, stored)] = there
 
-    def move(self, stored: Sequence[bytes], shards: Mapping[int, slice], was: Ints, due: Ints) -> None:
-        """Change the timers of many keys to other times; `NEVER` stands for no timer. The timers have no name.
+    def move(self, stored: Sequence[bytes], shards: Mapping[int, slice], was: Ints, due: Ints, name: str = "") -> None:
+        """Change the timers of many keys to other times; `NEVER` stands for no timer. All timers have the same name.
 
         The keys are given in stored form, by shard. This is much cheaper than `cancel` and `put` for each.
         """
-        moved = was != due
+        moved, packed = was != due, _pack(name)
         before, after = was.tolist(), due.tolist()
         for shard, part in shards.items():
             positions = (np.flatnonzero(moved[part]) + part.start).tolist()
             changed = self._changed.setdefault(shard, {}) if positions else {}
             for at in positions:
-                tail = _tail(stored[at])
+                tail = _tail(stored[at], packed)
                 if before[at] != NEVER:
                     changed[_EVENT + (before[at] + _SIGN).to_bytes(8, "big") + tail] = False
                 if after[at] != NEVER:
                     changed[_EVENT + (after[at] + _SIGN).to_bytes(8, "big") + tail] = True
 
-    def take_due(self, shard: int, until: int) -> dict[bytes, int]:
-        """Cancel the event timers of a shard up to a time; return their stored keys, in order, with the first time of each."""
-        firsts: dict[bytes, int] = {}
+    def take_due(self, shard: int, until: int) -> dict[bytes, tuple[int, set[str]]]:
+        """Cancel the event timers of a shard up to a time; return their stored keys, in order.
+
+        Each key has the first of its times and the names of its timers.
+        """
+        due: dict[bytes, tuple[int, set[str]]] = {}
         entries = self._entries(shard, "event", until)
         if entries:
             self._changed.setdefault(shard, {}).update(dict.fromkeys(entries, False))
         for entry in entries:
-            _, time, stored, _ = msgspec.msgpack.decode(entry[1:])
-            firsts.setdefault(stored, int.from_bytes(time, "big") - _SIGN)
-        return dict(sorted(firsts.items()))
+            _, time, stored, name = msgspec.msgpack.decode(entry[1:])
+            due.setdefault(stored, (int.from_bytes(time, "big") - _SIGN, set()))[1].add(name)
+        return dict(sorted(due.items()))
 
     def candidates(self, shards: Callable[[], Iterable[int]]) -> list[int]:
         """Return the shards in which a timer may be due: all that `shards` returns, if nothing else is known."""

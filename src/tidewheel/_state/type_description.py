@@ -22,7 +22,7 @@ from msgspec import inspect
 from tidewheel._core.text import shortened
 from tidewheel._state.codec import msgpack_codec
 from tidewheel._values.row import Row
-from tidewheel.errors import ConfigError, OperatorError, StateError
+from tidewheel.errors import ConfigError, StateError, StepError
 
 ANY, UNION, RECORD, POSITIONAL, OUTER, RESULT, FIELDS = (
     "any",
@@ -78,7 +78,7 @@ class StateType(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class Field(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A field of a record, or one kind of value that an operator stores, such as the left side of a join."""
+    """A field of a record, or one kind of value that a step stores, such as the left side of a join."""
 
     name: str
     type: StateType
@@ -211,7 +211,7 @@ def _defaults(info: Any) -> dict[str, bytes]:
 def _encoded(type: Any, default: Any) -> bytes:
     try:
         encoded = msgpack_codec(type).encode(default)
-    except (ConfigError, OperatorError, StateError):
+    except (ConfigError, StepError, StateError):
         # A default need not match the field's type, such as None in a field that cannot store None.
         encoded = msgpack_codec().encode(default)
     if not isinstance(default, set | frozenset):

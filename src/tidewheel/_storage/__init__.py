@@ -49,6 +49,10 @@ def open_store(url: str) -> Store:
         from tidewheel._storage.memory import MemoryStore
 
         return MemoryStore(rest)
+    if scheme == "scratch":
+        from tidewheel._storage.scratch import ScratchStore
+
+        return ScratchStore(rest)
     if scheme in _REMOTE:
         from tidewheel._storage.remote import RemoteStore
 

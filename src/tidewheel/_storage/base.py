@@ -51,10 +51,11 @@ class Store(ABC):
         """Create or replace the object, atomically; durable before it returns."""
 
     @abstractmethod
-    def list(self, prefix: str = "") -> list[Entry]:
+    def list(self, prefix: str = "", after: str = "") -> list[Entry]:
         """Return every object below the folder `prefix`, at any depth, sorted by path.
 
-        `prefix` is a whole path: "a" finds "a/1", not "ab". Temporary files are never listed.
+        `prefix` is a whole path: "a" finds "a/1", not "ab". With `after`, only paths greater than that are returned; an object
+        store does not list the others. Temporary files are never listed.
         """
 
     def folders(self, prefix: str = "") -> _Names:

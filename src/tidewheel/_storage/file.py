@@ -109,7 +109,7 @@ class FileStore(Store):
             os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
             os.fsync(at)
 
-    def list(self, prefix: str = "") -> list[Entry]:
+    def list(self, prefix: str = "", after: str = "") -> list[Entry]:
         start = os.path.join(self.root, check_path(prefix)) if prefix else self.root
         entries: list[Entry] = []
         pending = [(start, f"{prefix}/" if prefix else "")]
@@ -129,8 +129,7 @@ class FileStore(Store):
                     with contextlib.suppress(FileNotFoundError):
                         status = item.stat()
                         entries.append(Entry(within + item.name, status.st_size, status.st_mtime))
-        entries.sort(key=lambda entry: entry.path)
-        return entries
+        return sorted((entry for entry in entries if entry.path > after), key=lambda entry: entry.path)
 
     def folders(self, prefix: str = "") -> _Names:
         folder = os.path.join(self.root, check_path(prefix)) if prefix else self.root

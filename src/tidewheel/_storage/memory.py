@@ -21,6 +21,11 @@ class _Blobs:
 _named: dict[str, _Blobs] = {}
 
 
+def forget(name: str) -> None:
+    """Delete all objects of a name."""
+    _named.pop(name, None)
+
+
 class MemoryStore(Store):
     """The store `memory:name` or, with a deeper root, `memory:name/prefix`."""
 
@@ -49,12 +54,12 @@ class MemoryStore(Store):
         with self._blobs.lock:
             self._blobs.objects[self._prefix + check_path(path)] = (bytes(data), time.time())
 
-    def list(self, prefix: str = "") -> list[Entry]:
+    def list(self, prefix: str = "", after: str = "") -> list[Entry]:
         within = self._prefix + (f"{check_path(prefix)}/" if prefix else "")
         cut = len(self._prefix)
         with self._blobs.lock:
             blobs = [(path, *held) for path, held in self._blobs.objects.items() if path.startswith(within)]
-        return [Entry(path[cut:], len(data), modified) for path, data, modified in sorted(blobs)]
+        return [Entry(path[cut:], len(data), modified) for path, data, modified in sorted(blobs) if path[cut:] > after]
 
     def delete(self, path: str) -> None:
         with self._blobs.lock:

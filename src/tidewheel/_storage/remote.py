@@ -73,17 +73,16 @@ class RemoteStore(Store):
         with self._explained("write", path):
             obstore.put(self._client, self._full(path), data)
 
-    def list(self, prefix: str = "") -> list[Entry]:
+    def list(self, prefix: str = "", after: str = "") -> list[Entry]:
         within = self._full(prefix) if prefix else self._prefix
         cut = len(self._prefix) + 1 if self._prefix else 0
         with self._explained("list", prefix or "."):
             entries = [
                 Entry(item["path"][cut:], item["size"], item["last_modified"].timestamp())
-                for page in obstore.list(self._client, within or None)
+                for page in obstore.list(self._client, within or None, offset=self._full(after) if after else None)
                 for item in page
             ]
-        entries.sort(key=lambda entry: entry.path)
-        return entries
+        return sorted(entries, key=lambda entry: entry.path)
 
     def folders(self, prefix: str = "") -> _Names:
         within = self._full(prefix) if prefix else self._prefix

@@ -1,1 +1,1 @@
-"""What programs are tested with: runs without Spark, scripted sources, and the conformance suites."""
+"""Tools for tests of programs: runs without Spark, scripted sources, and the conformance suites."""

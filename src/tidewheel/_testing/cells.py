@@ -1,4 +1,4 @@
-"""The cells of a job, changed by a test."""
+"""Change the cells of a job in a test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidewheel._program.job import Job
 
 
 def write_cell(job: Job, name: str, value: Any) -> None:
-    """Set a cell that the job declares, wherever its cells are; None clears it. A `ConfigError` if it declares no such cell."""
+    """Set a cell that the job declares; None clears it. Raise a `ConfigError` if the job declares no such cell."""
     declared_by(job).cell(job.name, name)
     types = {cell.name: cell.declared for cell in job.declared_cells}
     with open_cells(job.cells_url) as connection:

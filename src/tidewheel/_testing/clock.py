@@ -1,13 +1,13 @@
-"""A clock that stands still until the test moves it."""
+"""A clock that the test moves."""
 
 from __future__ import annotations
 
 NOON = 1_767_268_800_000_000_000
-"""2026-01-01 12:00 UTC: a moment that is no edge of anything."""
+"""2026-01-01 12:00 UTC, which is no boundary of a day or hour window."""
 
 
 class Clock:
-    """Tells the time in ns since the Unix epoch, as a batch's pinned `now` does.
+    """A clock in ns since the Unix epoch, like the time of a batch.
 
     >>> clock = Clock(0)
     >>> clock.advance(1.5)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Comparison = Literal["ordered", "last", "any order"]
-"""How a sink's output is compared: each key's records in order, each key's last record, or all records as they come."""
+"""How to compare the output of a sink: the records of each key in order, the last record of each key, or all records."""
 
 CRASHES = (
     "task.started",
@@ -43,7 +43,7 @@ DRIVER_CRASHES = (
 )
 
 _LONGEST = 300
-"""How many characters of a value are shown."""
+"""The maximum number of characters of a value in an error."""
 
 _ONCE_PER_BATCH = ("aggregate", "reduce")
 
@@ -63,14 +63,14 @@ def golden(
 ) -> Result:
     """Run a job plainly, then `runs` times with random batches, crashes, restarts and rescales, and compare.
 
-    Output is compared per key and in order, state by operator and key. Sinks without keys are compared in any order,
-    those behind an `aggregate` or `reduce`, which emit once per batch, by the last record of each key; `compare` says otherwise
-    for a sink by its name. A program whose results depend on where batches end (late data, schedules) needs a
-    `batch_size`: then batches always end at the same places, and all output is compared in order.
+    Output is compared by key and in order, state by step and key. The output of sinks without keys is compared in any order.
+    The output after an `aggregate` or `reduce`, which emit once per batch, is compared by the last record of each key.
+    `compare` sets another comparison for a sink by its name. If the results of a program depend on where batches end (late
+    data, schedules), pass a `batch_size`: then batches always end at the same positions.
 
-    Everything random comes from `seed`; an `AssertionError` names it with what was done and what differs. With a session,
-    `spark_runs` more runs are on Spark. Returns the plain run's result. Give a function that makes the job where
-    the program holds on to things that a run changes.
+    All random choices come from `seed`; an `AssertionError` contains the seed, the steps and the difference. With a session,
+    `spark_runs` more runs use Spark. The result is that of the plain run. If the program keeps objects that a run changes,
+    pass a function that creates the job.
     """
 
     def make() -> Job:
@@ -105,7 +105,7 @@ def golden(
 def disturbed(
     draw: random.Random, inputs: Inputs, batch_size: int | None, most: int, flush: bool, spark: bool = False
 ) -> list[Step]:
-    """Return steps that give the inputs, with crashes and rescales between and within them."""
+    """Return steps with the inputs, and with random crashes and rescales."""
     todo: list[Step] = []
     points = DRIVER_CRASHES if spark else CRASHES
     cut = _batches(inputs, batch_size) if batch_size is not None else _random_batches(draw, inputs, 2 if spark else 8)
@@ -140,7 +140,7 @@ def _random_batches(draw: random.Random, inputs: Inputs, most: int) -> list[Batc
 
 
 def _alike(records: Sequence[Any]) -> list[Any]:
-    """Give every dict all columns that any of them has: columns must not depend on where a batch ends."""
+    """Add missing columns to all dicts, because columns must not depend on where a batch ends."""
     names = list(dict.fromkeys(name for record in records if isinstance(record, dict) for name in record))
     return [{name: record.get(name) for name in names} if isinstance(record, dict) else record for record in records]
 
@@ -176,11 +176,11 @@ def _differences(plain: Result, found: Result, ways: Mapping[str, _Way], total: 
         yield from _unequal(f"state {operator!r}", plain.states.get(operator, {}), found.states.get(operator, {}))
     counted = found.checkpoint.event_count
     if counted != total:
-        yield f"{counted} records were counted, and {total} were given"
+        yield f"{counted} records were counted, but the input has {total}"
 
 
 def _grouped(records: list[dict[str, Any]], way: _Way) -> dict[Any, Any]:
-    """Return what must be equal: by key, unless the records have none."""
+    """Return the records to compare, by key if they have keys."""
     if way.comparison == "any order":
         return {"all": sorted(map(repr, records))}
     groups: dict[Any, Any] = {}
@@ -204,7 +204,7 @@ def _unequal(what: str, left: Mapping[Any, Any], right: Mapping[Any, Any]) -> It
 
 
 def _told(step: Step) -> str:
-    """Return a step in a few words."""
+    """Return a short description of a step."""
     if isinstance(step, Batch):
         sizes = ", ".join(f"{len(records)} of {name}" for name, records in step.inputs.items())
         return f"batch: {sizes}" + "".join(f"; died at {point}" for point in step.crashes)

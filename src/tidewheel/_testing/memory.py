@@ -1,8 +1,8 @@
-"""The in-memory runtime: a whole job in one process, without Spark, with the same operators, tasks and commits."""
+"""The in-memory runtime: a whole job in one process, without Spark, with the same steps, tasks and commits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -16,12 +16,11 @@ from tidewheel._connectors.split import Split
 from tidewheel._core.closing import Closing
 from tidewheel._core.logs import logger
 from tidewheel._core.text import names_there, shortened
-from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.batch_state import local_folder
 from tidewheel._engine.claim import ClaimTerms
-from tidewheel._engine.commit import SourceProgress, check_reports
+from tidewheel._engine.commit import SourceProgress
 from tidewheel._engine.continued_sources import continued, job_sources
 from tidewheel._engine.merging import at_once
 from tidewheel._engine.plan import Plan
@@ -29,6 +28,8 @@ from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._engine.stored_names import OFFSETS, check_dropped, check_names, dropped
 from tidewheel._engine.task import SourceSplit, TaskIdentity, run_level
+from tidewheel._engine.task_layout import Layout
+from tidewheel._engine.task_runner import TaskRunner
 from tidewheel._program.job import Job
 from tidewheel._testing.cells import write_cell
 from tidewheel._testing.plain_copies import PlainCopies
@@ -48,8 +49,8 @@ class MemoryRun(Closing):
             run.batch({"in": [{"user": "ada", "amount": 3}]})
             run.flush()
 
-    The records of a batch are cut into `partitions` for level 0, as a source with several splits would be. They are given, and
-    not read: what a run on Spark has read of the sources stays as it is, and the next one goes on there.
+    The records of a batch are divided into `partitions`, as by a source with several splits. The sources are not read: the
+    positions of an earlier run on Spark stay unchanged, and its next run continues there.
     """
 
     def __init__(
@@ -64,10 +65,10 @@ class MemoryRun(Closing):
         drop_unpublished: Collection[str] = (),
         clock: Callable[[], int] | None = None,
     ) -> None:
-        """Claim the job; its state URL decides whether the state outlives the process.
+        """Claim the job. The state is where its state URL says.
 
-        `take_over`, `allow_dropped_state`, `allow_dropped_source` and `drop_unpublished` are as in `job.run`. `clock` gives the
-        time of each batch; without one it is the machine's.
+        `take_over`, `allow_dropped_state`, `allow_dropped_source` and `drop_unpublished` are as in `job.run`. `clock` returns
+        the time of each batch; the default is the clock of the machine.
         """
         check_names("allow_dropped_state", allow_dropped_state)
         check_names("allow_dropped_source", allow_dropped_source)
@@ -76,10 +77,10 @@ class MemoryRun(Closing):
         self.plan = job.plan()
         terms = ClaimTerms(take_over, allow_dropped_state, drop_unpublished)
         self.run: ChainRun = _MemoryJobRun(job, self.plan, terms, allow_dropped_source)
-        # Done at once: what a test sees does not depend on when a thread is done.
+        # Merge synchronously, so that results do not depend on a thread.
         self.run.merging.submit = at_once
         if clock is not None:
-            self.run.clock = self.run.asking.clock = clock
+            self.run.clock = self.run.poll_clock.clock = clock
         try:
             self.run.begin()
             self.plan = self.run.plan
@@ -90,79 +91,54 @@ class MemoryRun(Closing):
         except BaseException:
             self.run.release()
             raise
-        self._attempts = count()
-        # A name that no folder has: what tasks find there is in memory.
+        self._tasks = MemoryTasks(self.plan)
+        # A name that no folder has: the copies at this path are in memory.
         self._local = f"/tidewheel-memory/{self.run.token}"
         self._copies = PlainCopies.standing_at(local_folder(self._local, job.name, self.run.head.lineage))
 
     def close(self) -> None:
-        """Let go of the job."""
+        """Release the job."""
         self.run.release()
         self._copies.close()
 
     @property
     def next_batch(self) -> int:
-        """The number of the batch that has not been committed yet."""
+        """The number of the next batch."""
         return 0 if self.run.head.batch is None else self.run.head.batch + 1
 
     def batch(self, inputs: Inputs, *, epoch: int | None = None) -> None:
         """Run one batch with these records by source, commit it and publish its output."""
         self.run.check_open()
         spec = self._spec(epoch)
-        self._commit(spec, list(self._splits(inputs)), 0, "batch")
+        self._commit(spec, self._splits(inputs), "batch")
 
     def set_cell(self, name: str, value: Any) -> None:
-        """Change a cell that the job declares: the next batch sees it. None clears the cell, and its default holds."""
+        """Change a cell that the job declares, from the next batch on. None clears the cell, so that its default applies."""
         write_cell(self.job, name, value)
         self.run.cells.refresh()
 
     def flush(self) -> None:
-        """End the job as a bounded run does: the epoch after all time goes to every operator."""
-        self._commit(self._spec(MAX_TIME), [], 1, "flush")
+        """End the job like a bounded run: send the last epoch to every step, which closes all windows."""
+        self._commit(self._spec(MAX_TIME), (), "flush")
 
     def finish(self) -> None:
-        """End as a run with `available-now` does: batches without input run until no epoch is due. The job stays open."""
+        """End as a run with `until="caught-up"` does: batches without input run until no epoch is due. The job stays open."""
         while self.run.owes_epoch:
-            self._commit(self._spec(None, asks=False), [], 0, "epoch")
+            self._commit(self._spec(None, asks=False), (), "epoch")
 
     def _spec(self, epoch: int | None, *, asks: bool = True) -> BatchSpec:
         return self.run.spec(self.parallelism, self._local, epoch=epoch, asks=asks)
 
-    def _commit(self, spec: BatchSpec, splits: Sequence[SourceSplit], first: int, kind: Any) -> None:
-        levels = range(first, len(self.plan.levels))
-        with unpinned_after():
-            rows = self._levels(spec, splits, first)
-        batch_reports = [reports.decode(payload) for payload in wire.reports_in(rows)]
-        check_reports(batch_reports, levels, spec.parallelism)
-        self.run.commit(spec, batch_reports, kind, None, self._progress() if kind == "batch" else None)
+    def _commit(self, spec: BatchSpec, splits: Iterable[SourceSplit], kind: Any) -> None:
+        layout = Layout(spec, range(len(self.plan.levels)), [[split] for split in splits] or [[]])
+        found = self._tasks.reports(layout)
+        self.run.commit(spec, found, kind, None, self._progress() if kind == "batch" else None)
 
     def _progress(self) -> SourceProgress:
-        """Return how far the sources are read after a batch of given records: as far as before."""
+        """Return the unchanged positions of the sources after a batch of given records."""
         head, names = self.run.head, [node.name for node in self.plan.sources()]
         kinds = {**dict.fromkeys(names, GIVEN), **head.source_kinds}
         return SourceProgress(self.next_batch, head.source_offsets, kinds, head.seen, head.driver)
-
-    def _levels(self, spec: BatchSpec, splits: Sequence[SourceSplit], first: int) -> list[pa.RecordBatch]:
-        """Run the levels one after the other, each shuffle a sort of wire rows; return the rows of the last."""
-        out: list[pa.RecordBatch] = []
-        for level in range(first, len(self.plan.levels)):
-            if level == 0:
-                out = [
-                    rows
-                    for partition, split in enumerate(splits)
-                    for rows in run_level(self.plan, spec, 0, self._task(partition), iter(()), [split])
-                ]
-            else:
-                received = _shuffled(out, spec.parallelism)
-                out = [
-                    rows
-                    for partition, batches in enumerate(received)
-                    for rows in run_level(self.plan, spec, level, self._task(partition), iter(batches))
-                ]
-        return out
-
-    def _task(self, partition: int) -> TaskIdentity:
-        return TaskIdentity(partition, next(self._attempts))
 
     def _splits(self, inputs: Inputs) -> Iterator[SourceSplit]:
         sources = self.plan.sources()
@@ -174,7 +150,7 @@ class MemoryRun(Closing):
             given = inputs.get(node.name, ())
             if isinstance(given, Mapping | str | bytes):
                 raise ConfigError(
-                    f"source {node.name!r}: it is given {shortened(given)}; its records are a list, "
+                    f"source {node.name!r}: expected a list of records, not {shortened(given)}: "
                     f"{{{node.name!r}: [RECORD, …]}}"
                 )
             records = list(given)
@@ -198,6 +174,40 @@ class GivenSplit(Split):
         yield self.records
 
 
+class MemoryTasks(TaskRunner):
+    """Run tasks one by one in this process. A shuffle sorts wire rows."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Take the program."""
+        self._plan, self._attempts = plan, count()
+
+    def run(self, layout: Layout) -> list[bytes]:
+        rows: list[pa.RecordBatch] = []
+        with unpinned_after():
+            for level in layout.levels:
+                if level == layout.levels[0]:
+                    inputs: list[_TaskInput] = [((), splits) for splits in layout.splits]
+                else:
+                    inputs = [(batches, ()) for batches in _shuffled(rows, layout.spec.parallelism)]
+                rows = [
+                    row
+                    for partition, (batches, splits) in enumerate(inputs)
+                    for row in run_level(
+                        self._plan,
+                        layout.spec,
+                        level,
+                        TaskIdentity(partition, next(self._attempts)),
+                        iter(batches),
+                        splits,
+                    )
+                ]
+        return wire.reports_in(rows)
+
+
+_TaskInput = tuple[Sequence[pa.RecordBatch], Sequence[SourceSplit]]
+"""The wire rows that a task receives, and the splits that it reads."""
+
+
 def _shuffled(batches: Sequence[pa.RecordBatch], parallelism: int) -> list[list[pa.RecordBatch]]:
     """Return the wire rows for each task, in their order."""
     targets: list[list[wire.Row[bytes]]] = [[] for _ in range(parallelism)]
@@ -207,7 +217,7 @@ def _shuffled(batches: Sequence[pa.RecordBatch], parallelism: int) -> list[list[
 
 
 class _MemoryJobRun(JobRun):
-    """A run that refuses a program without a source that the job has read, as a start on Spark does."""
+    """A run that refuses a program which lacks a source that the job has read, like a start on Spark."""
 
     def __init__(self, job: Job, plan: Plan, terms: ClaimTerms, allow_dropped_source: Collection[str]) -> None:
         super().__init__(job, plan, terms)
@@ -216,7 +226,7 @@ class _MemoryJobRun(JobRun):
     def begin(self) -> None:
         newest = self.checkpoints.latest()
         super().begin()
-        # A fork is made to be tried.
+        # Forks are meant for trials.
         if newest is not None and newest.forked_from is None and set(recorded_kinds(newest).values()) - {GIVEN}:
             _LOG.warning("%s", _of_a_real_job(newest, self.store.url))
 
@@ -225,19 +235,19 @@ class _MemoryJobRun(JobRun):
         newest = self.checkpoints.latest()
         if newest is None:
             return
-        # In memory every source is of one kind: its records are given.
+        # In memory, all sources have the same kind, because the records are passed in.
         was = dict.fromkeys(recorded_kinds(newest), GIVEN)
         now = {node.name: GIVEN for node in self.plan.sources()}
         check_dropped(OFFSETS, "the job has read", was, now, self.job.aliases, self._allow_dropped_source)
         gone = dropped(was, now, self.job.aliases)
-        self.notices += [f"source {name!r}: its offsets are forgotten" for name in gone]
+        self.notices += [f"source {name!r}: its offsets are deleted" for name in gone]
 
 
 def _of_a_real_job(newest: Manifest, state: str) -> str:
     job = newest.id.stream_id
     return (
-        f"a MemoryRun goes on with job {job!r} at {state}, which has read its sources on Spark: the records that it is given "
-        "change that job's state and output. To leave it alone, run a fork of it: "
+        f"a MemoryRun continues job {job!r} at {state}, which has read its sources on Spark: the records that you pass "
+        "change the state and output of that job. To keep it unchanged, run a fork of it: "
         f"tidewheel checkpoints savepoint {job} before-trial --state {state}, then "
         f"tidewheel checkpoints fork {job} before-trial {job}-trial --state {state}, "
         f"and name the job of the MemoryRun {job}-trial"
@@ -245,7 +255,7 @@ def _of_a_real_job(newest: Manifest, state: str) -> str:
 
 
 def _columns(source: str, items: Sequence[Any]) -> pa.RecordBatch:
-    """Return the items of a source as columns, or say which of them does not fit."""
+    """Return the items of a source as columns, or raise an error that names the item that does not fit."""
     try:
         return to_columns(list(items), ANY)
     except Exception:
@@ -254,10 +264,11 @@ def _columns(source: str, items: Sequence[Any]) -> pa.RecordBatch:
                 to_columns(list(items[: position + 1]), ANY)
             except Exception as error:
                 raise ConfigError(
-                    f"source {source!r}: the item {items[position]!r} does not fit with those before it, such as "
-                    f"{items[0]!r}: the fields of all items of a source have the same types ({error})"
+                    f"source {source!r}: the item {items[position]!r} has other types than earlier ones, such as "
+                    f"{items[0]!r}: the fields of all items of a source must have the same types ({error})"
                 ) from None
         raise ConfigError(
-            f"source {source!r}: the item {items[0]!r} cannot be a record: a record is a plain value, a dict, a dataclass "
-            "or a Struct, of types that Arrow has"
+            f"source {source!r}: the item {items[0]!r} cannot be a record: it must be a plain value, a dict, a "
+            "dataclass "
+            "or a Struct, with types that Arrow supports"
         ) from None

@@ -1,6 +1,6 @@
-"""Copies of shards in plain dictionaries, in place of LMDB: for one process, and nothing on disk.
+"""Copies of shards in plain dictionaries instead of LMDB, for one process and without files.
 
-They are what `LocalCopies` are to a task, so that a test runs the very code that a job runs.
+They have the interface of `LocalCopies`, so that a test runs the same code as a job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tables = dict[Table, dict[bytes, bytes]]
 
 
 class PlainReader(ShardReader):
-    """What is in a shard's tables. Nobody changes them while it is open: a batch ends before the next begins."""
+    """A read view of the tables of a shard, which do not change during a batch."""
 
     def __init__(self, tables: Tables) -> None:
         """Take the tables."""
@@ -50,14 +50,14 @@ class PlainReader(ShardReader):
         return sorted(table for table, held in self._tables.items() if held)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there are no open resources."""
 
 
 class PlainCopy(ShardCopy):
     """One shard's tables."""
 
     def __init__(self, number: int) -> None:
-        """Begin with an empty shard."""
+        """Create an empty shard."""
         self.number, self.was_filled = number, False
         self.tables: Tables = {}
         self._taken: Applied | None = None
@@ -74,7 +74,7 @@ class PlainCopy(ShardCopy):
         return sum(part.bytes for part in missing.parts)
 
     def put(self, table: Table, key: bytes, value: bytes | None) -> None:
-        """Set a key's value, None to drop it."""
+        """Set the value of a key; None deletes it."""
         if value is None:
             self.tables.get(table, {}).pop(key, None)
         else:
@@ -84,20 +84,20 @@ class PlainCopy(ShardCopy):
         return PlainReader(self.tables)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there are no open resources."""
 
 
 class PlainCopies(LocalCopies):
     """Shards in memory."""
 
     def __init__(self) -> None:
-        """Begin with empty shards."""
+        """Create empty shards."""
         super().__init__("")
         self._plain: dict[int, PlainCopy] = {}
 
     @classmethod
     def standing_at(cls, folder: str) -> Self:
-        """Return new copies that this process's tasks find where they look for the local copies in a folder."""
+        """Return new copies that tasks of this process find under the path of their local copies."""
         copies = cls()
         key = os.path.realpath(folder)
         copies.folder = type(copies.folder)(key)
@@ -111,13 +111,13 @@ class PlainCopies(LocalCopies):
         return self._plain[number]
 
     def shards(self) -> list[int]:
-        """Return the shards that were asked for so far, ascending."""
+        """Return the shards that were used so far, in ascending order."""
         return sorted(self._plain)
 
     def crowded(self, limit: int = 0) -> bool:
-        """Nothing is mapped."""
+        """Do nothing: no memory is mapped."""
         return False
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete all shards."""
         self._plain.clear()

@@ -1,4 +1,4 @@
-"""Running a job in a test: over given inputs, or as its sources' scripts say; in memory, or on Spark."""
+"""Run a job in a test, with given inputs or with the scripts of its sources, in memory or on Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidewheel._core import faults
 from tidewheel._core.text import shortened
 from tidewheel._core.user_code import warn
 from tidewheel._operators.stateless.source import SourceOperator
-from tidewheel._operators.time_checks import check_clock, stuck
+from tidewheel._operators.time_checks import check_clock, missing_clock
 from tidewheel._program.job import Job
 from tidewheel._testing.cells import write_cell
 from tidewheel._testing.clock import Clock
@@ -42,13 +42,13 @@ def run_in_memory(
     state: str | None = None,
     clock: Clock | None = None,
 ) -> Result:
-    """Run a job as it is, in this process, and return what came out.
+    """Run a job in this process, without Spark, and return its outputs and states.
 
     `inputs` gives the records of each source by its name: one mapping for one batch, or a list of them for several,
     with `CELL`, `PAUSE` and `RESCALE` between them. Without it, the job's own sources must be scripts or iterables.
     Sinks collect instead of writing; the state is in memory and goes with the run, unless `state` names a place. At the end
-    every window closes. With `flush=False` the run ends as one with `available-now` does: what is due by the clock of the data
-    is out, other windows stay open.
+    every window closes. With `flush=False` the run ends like a run with `until="caught-up"`: it emits what is due by event
+    time, and other windows stay open.
     """
     if inputs is None:
         return run_script(job, parallelism=parallelism, partitions=partitions, state=state, clock=clock)
@@ -58,14 +58,15 @@ def run_in_memory(
 
 
 def _step(given: Any) -> Step:
-    """Return what a test gives between two others: the records of a batch, or what happens there."""
+    """Return a checked item of the inputs: the records of a batch, or a marker."""
     if isinstance(given, Mapping):
         return Batch(given)
     if isinstance(given, PAUSE | RESCALE | CELL):
         return given
     raise ConfigError(
-        f"{shortened(given)} is neither a batch, such as {{'SOURCE': [RECORD, …]}}, nor a CELL, PAUSE or RESCALE; other markers "
-        "stand in the script of a ScriptedSource"
+        f"{shortened(given)} is neither a batch, such as {{'SOURCE': [RECORD, …]}}, nor a CELL, PAUSE or RESCALE; "
+        "other markers "
+        "can only be in the script of a ScriptedSource"
     )
 
 
@@ -78,7 +79,7 @@ def run_script(
     state: str | None = None,
     clock: Clock | None = None,
 ) -> Result:
-    """Run a job as the scripts of its sources say, in memory, or on Spark if a session is given."""
+    """Run a job with the scripts of its sources, in memory, or on Spark if a session is given."""
     scripts = {}
     for node in job.graph.nodes:
         if isinstance(node.operator, SourceOperator):
@@ -89,7 +90,7 @@ def run_script(
                 scripts[node.name] = (source.script, source.batch_size)
             else:
                 raise ConfigError(
-                    f"source {node.name!r} ({source.describe()}) needs Spark to be read; give its records as inputs, "
+                    f"source {node.name!r} ({source.describe()}) needs Spark; pass its records as inputs, "
                     f"run_in_memory(job, {{{node.name!r}: […]}})"
                 )
             partitions = max(partitions, source.partitions)
@@ -101,7 +102,7 @@ def run_script(
 def play_in_memory(
     job: Job, todo: Sequence[Step], parallelism: int, partitions: int, state: str | None, clock: Clock | None
 ) -> Result:
-    """Take the steps in this process."""
+    """Run the steps in this process."""
     _check_clock(job, todo)
     changed = rewired(job, state)
     time_of = clock or Clock(time.time_ns())
@@ -124,15 +125,15 @@ def play_in_memory(
 
 
 def _check_clock(job: Job, todo: Sequence[Step]) -> None:
-    """Refuse a job that waits for a clock which no step moves, as a start does; warn where the test ends as bounded runs do."""
+    """Raise an error if the job waits for a clock that no step advances; only warn if the test ends like a bounded run."""
     if not any(isinstance(step, Flush) for step in todo):
         check_clock(job.graph)
-    elif text := stuck(job.graph):
-        warn(f"{text}. Here the end of the test was such an end: any other run refuses the program")
+    elif text := missing_clock(job.graph):
+        warn(f"{text}. This test ends like a bounded run; other runs refuse the program")
 
 
 class _Lives:
-    """One run after the other of a job in this process: when one dies, the next goes on from what is committed."""
+    """Consecutive runs of a job in this process: after a crash, the next run continues from the last commit."""
 
     def __init__(self, begin: Callable[[], MemoryRun]) -> None:
         self._begin = begin
@@ -145,13 +146,14 @@ class _Lives:
         self._end()
 
     def take(self, step: Batch | Flush) -> None:
-        """Take a step to its end, dying as often as it says."""
+        """Complete a step, with the crashes that it contains."""
         tried: int | None = None
         for point in (*step.crashes, None):
             try:
                 with nullcontext() if point is None else _armed(point):
                     run = self._live()
-                    # A life after a crash may number anew batches that changed nothing: only the last try's number tells.
+                    # A run after a crash may reuse the numbers of empty batches, so only the number of the last try
+                    # is valid.
                     if tried is not None and run.next_batch > tried:
                         return
                     tried = run.next_batch
@@ -161,7 +163,7 @@ class _Lives:
                 self._end()
 
     def finish(self) -> None:
-        """Let the epochs that are due go out."""
+        """Send the epochs that are due."""
         self._live().finish()
 
     def set_cell(self, step: CELL) -> None:
@@ -186,7 +188,7 @@ class _Lives:
 
 
 def play_on_spark(job: Job, todo: Sequence[Step], parallelism: int, partitions: int, spark: SparkSession) -> Result:
-    """Take the steps on Spark, each batch a run of its own: what was read before is what the sources begin with."""
+    """Run the steps on Spark, one run per batch: the sources start with the items that were read before."""
     from tidewheel._spark.driver import Driver
     from tidewheel._spark.options import RunOptions
 
@@ -203,7 +205,7 @@ def play_on_spark(job: Job, todo: Sequence[Step], parallelism: int, partitions: 
             for node in changed.job.graph.nodes
             if isinstance(node.operator, SourceOperator)
         }
-        options = RunOptions(parallelism=parallelism, spark=spark, local=f"{folder}/local", trigger="available-now")
+        options = RunOptions(parallelism=parallelism, spark=spark, local=f"{folder}/local", until="caught-up")
         for step in todo:
             if isinstance(step, PAUSE):
                 time.sleep(step.seconds)
@@ -214,20 +216,21 @@ def play_on_spark(job: Job, todo: Sequence[Step], parallelism: int, partitions: 
             else:
                 for name, records in step.inputs.items() if isinstance(step, Batch) else ():
                     prefixes[name].length += len(records)  # type: ignore[attr-defined]
-                # A batch stands in the middle of a run, which does not end after it.
-                chosen = replace(options, bounded=isinstance(step, Flush), finishes=isinstance(step, Finish))
+                # In a real run, more batches follow, so the run does not end after this one.
+                chosen = replace(options, until="end" if isinstance(step, Flush) else "caught-up")
+                finishes = isinstance(step, Finish)
                 for point in () if isinstance(step, Finish) else step.crashes:
                     try:
                         with _armed(point):
-                            Driver(changed.job, changed.job.plan(), chosen).execute()
+                            Driver(changed.job, changed.job.plan(), chosen, finishes=finishes).execute()
                     except faults.InjectedFault:
                         continue
-                Driver(changed.job, changed.job.plan(), chosen).execute()
+                Driver(changed.job, changed.job.plan(), chosen, finishes=finishes).execute()
         return result_of(changed.job, changed.outputs)
 
 
 class _Prefix(IterableSource):
-    """The first items of a list, more of them from run to run, with the column types of the whole list."""
+    """The first items of a list, more in each run, with the column types of the whole list."""
 
     length = 0
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: a Spark for tests, started once per session and only if a test asks for it."""
+"""The pytest plugin: a Spark session for tests, started once, when a test first uses it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "spark.driver.memory": "1g",
-    # Tests are short: code that is compiled quickly beats code that runs quickly.
+    # Tests are short, so fast compilation matters more than fast code.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
 }
@@ -20,13 +20,13 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def spark_settings() -> dict[str, str]:
-    """Return the settings of the tests' Spark; a project that needs others has a fixture of this name."""
+    """Return the settings of the Spark session for tests. Override this fixture to change them."""
     return dict(SETTINGS)
 
 
 @pytest.fixture(scope="session")
 def spark(spark_settings: dict[str, str]) -> Iterator[SparkSession]:
-    """Give a Spark with two cores to every test of the session; starting it takes seconds, and its first batches more."""
+    """Provide a Spark session with two cores for all tests. Its start and its first batches take some seconds."""
     from tidewheel._spark.session import session
 
     started = session("local[2]", spark_settings)

@@ -1,4 +1,4 @@
-"""A job as it is, but for where its data comes from and goes to."""
+"""A copy of a job with other sources and sinks."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class Rewired:
 
 
 def rewired(job: Job, state: str | None = None, sources: Mapping[str, Source] | None = None) -> Rewired:
-    """Return a copy of the job whose sinks collect, whose state is in memory unless a URL is given, and whose sources
-    are the ones given. The job itself stays as it is; a sink of it that collects already goes on collecting.
+    """Return a copy of the job with the given sources, with sinks that collect, and with its state in memory or at a URL.
+
+    The job itself does not change. If one of its sinks already collects, the copy uses it.
     """
     changed = copy.copy(job)
     changed.state = state or f"memory:test-{secrets.token_hex(6)}"
@@ -39,7 +40,7 @@ def rewired(job: Job, state: str | None = None, sources: Mapping[str, Source] | 
 
 
 def collecting(job: Job) -> Job:
-    """Return a copy of the job whose sinks all begin to collect anew."""
+    """Return a copy of the job whose sinks start with empty lists."""
     changed = copy.copy(job)
     changed.graph = Graph()
     changed.graph._lines = dict(job.graph._lines)

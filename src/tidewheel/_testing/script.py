@@ -1,4 +1,4 @@
-"""Scripts: what a source gives and what happens meanwhile, written down as one list."""
+"""Scripts: lists of the items of a source, and of the events between them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tidewheel.errors import ConfigError
 
 @dataclass(frozen=True)
 class EOF:
-    """The source ends. When all have, every window closes and the job takes no more data."""
+    """The end of a source. When all sources have ended, every window closes and the job accepts no more data."""
 
 
 @dataclass(frozen=True)
 class CRASH:
-    """The process dies in the batch of the items before it, and a new one goes on.
+    """The process dies in the batch of the items before the marker, and a new process continues.
 
-    `at` is the fault point where it dies: by default all tasks have done their work and nothing is committed. With
-    `commit.created` the batch is committed and its output not published. `tidewheel._core.faults.POINTS` has them all; those
-    of tasks pass by on Spark, where tasks are processes of their own.
+    `at` is the fault point of the crash: by default, all tasks are done and nothing is committed. With `commit.created`, the
+    batch is committed and its output is not published. `tidewheel._core.faults.POINTS` lists all. Fault points of tasks have
+    no effect on Spark, where tasks are separate processes.
     """
 
     at: str = "commit.before"
@@ -32,21 +32,21 @@ class CRASH:
 
 @dataclass(frozen=True)
 class PAUSE:
-    """Nothing comes for this many seconds: the test's clock moves on, and on Spark the time really passes."""
+    """A pause of this many seconds without data: it moves the clock of the test; on Spark the run really waits."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class RESCALE:
-    """From the next batch on, this many tasks."""
+    """Another number of tasks, from the next batch on."""
 
     parallelism: int
 
 
 @dataclass(frozen=True)
 class CELL:
-    """From the next batch on, a cell that the job declares has this value; None: the cell is cleared, and its default holds."""
+    """Another value of a cell, from the next batch on. None clears the cell, so that its default applies."""
 
     name: str
     value: Any
@@ -57,12 +57,12 @@ Marker = EOF | CRASH | PAUSE | RESCALE | CELL
 
 @dataclass(frozen=True)
 class Finish:
-    """A step of a run: it ends with all that is due by the clock of the data, and the job stays open."""
+    """A step of a run: emit everything that the clock of the data has passed, and leave the job open."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A step of a run: one batch, in which the process dies at each of the fault points, one life after the other."""
+    """A step of a run: one batch, with a crash at each of the fault points in turn."""
 
     inputs: Mapping[str, Sequence[Any]]
     crashes: tuple[str, ...] = ()
@@ -79,12 +79,12 @@ Step = Batch | Finish | Flush | PAUSE | RESCALE | CELL
 
 
 class ScriptedSource(Source[Any]):
-    """Gives items, and makes things happen between them.
+    """A source of items, with crashes, pauses and other events between them.
 
         ScriptedSource([1, 2, 3, CRASH(), 4, RESCALE(3), 5, 6, EOF()])
 
-    Items between two markers are a batch, or several of `batch_size`. `run_script` and `run_in_memory` act on the
-    markers. `partitions` tasks read each batch; a run by `job.run` gives the items and passes the markers over.
+    The items between two markers are a batch, or several batches of `batch_size`. `run_script` and `run_in_memory` execute
+    the markers; `job.run` ignores them. `partitions` tasks read each batch.
     """
 
     kind = "iterable"
@@ -97,7 +97,7 @@ class ScriptedSource(Source[Any]):
             if isinstance(item, CRASH) and item.at not in _points():
                 raise ConfigError(f"there is no fault point {item.at!r}; there are {', '.join(sorted(_points()))}")
             if isinstance(item, EOF) and any(not isinstance(after, CRASH) for after in self.script[position + 1 :]):
-                raise ConfigError("nothing but CRASH() comes after EOF() in a script")
+                raise ConfigError("only CRASH() can follow EOF() in a script")
         self.items = [item for item in self.script if not isinstance(item, Marker)]
         self._given: Source = IterableSource(self.items, batch_size, partitions)
         self.shape = self._given.shape
@@ -115,7 +115,7 @@ class ScriptedSource(Source[Any]):
 
 
 def _points() -> set[str]:
-    """Return every fault point that a run passes, on Spark too."""
+    """Return every fault point of a run, also those on Spark."""
     import tidewheel._spark.driver  # noqa: F401  declares its own
 
     return set(faults.POINTS)
@@ -123,7 +123,7 @@ def _points() -> set[str]:
 
 @dataclass
 class _Reading:
-    """How far the script of one source was read."""
+    """The position in the script of one source."""
 
     name: str
     script: list[Any]
@@ -132,7 +132,7 @@ class _Reading:
     ended: bool = field(default=False)
 
     def data(self) -> list[Any]:
-        """Take the items up to the next marker, or a batch full of them."""
+        """Return the items up to the next marker, at most one batch."""
         start = self.at
         while self.at < len(self.script) and not isinstance(self.script[self.at], Marker):
             if self.batch_size is not None and self.at - start == self.batch_size:
@@ -141,7 +141,7 @@ class _Reading:
         return self.script[start : self.at]
 
     def marker(self) -> Marker | None:
-        """Take the marker that is next, if one is."""
+        """Return the next marker, if the next element is one."""
         if self.at < len(self.script) and isinstance(item := self.script[self.at], Marker):
             self.at += 1
             return item
@@ -149,10 +149,10 @@ class _Reading:
 
 
 def steps(scripts: Mapping[str, tuple[Sequence[Any], int | None]]) -> list[Step]:
-    """Return what a run does, from the script of each source and its size of a batch. Pure.
+    """Return the steps of a run, given the script and the batch size of each source. Pure.
 
-    A batch has what every source gives up to its next marker; then the markers count, source by source. The data ends
-    when every source has.
+    A batch has the items of every source up to its next marker; then the markers are executed, source by source. The data
+    ends when every source has ended.
 
     >>> steps({"in": ([1, 2, CRASH(), 3, EOF()], None)})
     [Batch(inputs={'in': [1, 2]}, crashes=('commit.before',)), Batch(inputs={'in': [3]}, crashes=()), Flush(crashes=())]

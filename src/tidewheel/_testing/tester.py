@@ -1,4 +1,4 @@
-"""OperatorTester: operators alone, step by step, with nothing around them."""
+"""StepTester: run single steps, message by message, without a job."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from tidewheel._program.stream import Stream
 from tidewheel._state.beside import given_to, is_beside, owner
 from tidewheel._state.codec import StateCodec, codec_named
 from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.row_table import RowTable
 from tidewheel._state.segments import SUFFIX as SEGMENTS
 from tidewheel._state.segments import segment_key, whole
 from tidewheel._state.tagged import is_divided
@@ -38,7 +39,7 @@ from tidewheel._testing.clock import Clock
 from tidewheel._testing.plain_copies import PlainCopies
 from tidewheel._time.duration import in_ns
 from tidewheel._values import ANY, Batch
-from tidewheel.errors import OperatorError, StateError
+from tidewheel.errors import StateError, StepError
 
 if TYPE_CHECKING:
     from tidewheel._state.timers import TimerTable
@@ -47,19 +48,19 @@ Snapshot = dict[tuple[str, bytes], bytes]
 """Encoded state by table and stored key."""
 
 
-class OperatorTester:
-    """Runs what `build` puts behind a keyed stream: one operator, or several.
+class StepTester:
+    """Run the steps that `build` adds to a keyed stream.
 
-        tester = OperatorTester(lambda s: s.stateful_map("sum", lambda key, n, total: (total + n, total + n), default=0))
+        tester = StepTester(lambda s: s.stateful_map("sum", lambda key, n, total: (total + n, total + n), default=0))
         assert tester.send("ada", 3) == [Message("ada", 3)]
         assert tester.send("ada", 4) == [Message("ada", 7)]
         assert tester.state("ada") == 7
 
-    Each call is a batch of its own: state is encoded and stored when it ends, as a commit does; a call that raises leaves
-    the state as it was. Every call returns the messages that came out of the stream that `build` returned. If it
-    returned several, they are those of the first, and `taken(1)` gives those of the second.
+    Each call is one batch: the state is encoded and stored at its end, as in a commit. A call that raises an error does not
+    change the state. Every call returns the output of the stream that `build` returned. If `build` returned several streams,
+    a call returns the output of the first, and `taken(1)` that of the second.
 
-    Times are ns, or datetimes: where the test gives datetimes, the operators see datetimes, and datetimes come out.
+    Times are ns or datetimes: if the test passes datetimes, the steps and the output have datetimes.
     """
 
     def __init__(
@@ -70,22 +71,22 @@ class OperatorTester:
         clock: Clock | None = None,
         cells: Mapping[str, Any] | None = None,
     ) -> None:
-        """Build the operators. With more than one shard, epochs and schedules come once for each.
+        """Build the steps. With more than one shard, epochs and schedules are called once per shard.
 
-        `cells` are values of cells that their functions read, by name; other cells have their defaults.
+        `cells` has values of cells by name; other cells have their defaults.
         """
         check_n_shards(n_shards)
         self.n_shards = n_shards
         self.clock = clock or Clock()
         self.cells = dict(cells or {})
-        """What functions see as the values of cells, by name; a test may change it between calls."""
+        """The values of cells by name; a test can change them between calls."""
         self.last_epoch: int | None = None
         self.written: dict[str, list[dict[str, Any]]] = {}
-        """Rows that went to sinks, by the sink's name."""
+        """The rows of each sink, by its name."""
         self.seen: dict[str, int | None] = {}
-        """The epochs that operators made of the messages, by input; in a job they would come with the next batch."""
+        """The epochs that steps generated, by clock input; in a job they would be sent with the next batch."""
         self.counts: dict[str, int] = {}
-        """What operators counted, as `operator/label`."""
+        """The counters of the steps, as `step/label`."""
         job = Job("tester", state="memory:")
         self.graph = job.graph
         self.graph.add("tester-in", _Input(iterable([]), ANY))
@@ -99,15 +100,15 @@ class OperatorTester:
         self.gives_datetimes = False
 
     def send(self, key: Any, value: Any, time: int | datetime | None = None) -> list[Message]:
-        """Give one message to the operators."""
+        """Send one message to the steps."""
         return self.send_all([Message(key, value, time)])
 
     def send_all(self, messages: Iterable[Message]) -> list[Message]:
-        """Give several messages, as one batch."""
+        """Send several messages as one batch."""
         batch_messages = list(messages)
         times = [self._given(message.time) for message in batch_messages]
         if any(time is None for time in times) and any(time is not None for time in times):
-            raise ValueError("either all messages of a batch have a time or none")
+            raise ValueError("either all messages of a batch must have a time or none")
         batch = Batch(
             ANY,
             keys=[message.key for message in batch_messages],
@@ -117,7 +118,7 @@ class OperatorTester:
         return self._step(lambda step: step.deliver(self._input, batch), lambda process: None)
 
     def epoch(self, time: int | datetime) -> list[Message]:
-        """Promise that no message up to `time` comes any more; one that is not above the last is ignored, as in a job."""
+        """Send an epoch: no message up to `time` will come. An epoch that is not after the last one is ignored."""
         epoch: int = self._given(time)
         if self.last_epoch is not None and epoch <= self.last_epoch:
             return []
@@ -126,23 +127,23 @@ class OperatorTester:
         return out
 
     def tick(self, seconds: float = 0) -> list[Message]:
-        """Let time pass, and do what is due by then."""
+        """Move the clock forward, and run what is due."""
         self.clock.advance(seconds)
         return self._step(lambda step: None, lambda process: process.on_schedule())
 
     def taken(self, output: int) -> list[Message]:
-        """Return what came out of one of several streams since it was last asked for."""
+        """Return the output of one of several streams since the last call."""
         messages, self._taken[output] = self._taken[output], []
         return messages
 
     def interrogate(self) -> set[Any]:
-        """Return the keys that have state in any operator."""
+        """Return the keys that have state in any step."""
         return {from_stored(key) for table, key in self.snapshot() if not is_beside(table)}
 
     def collect(self, key: Any) -> dict[str, Any]:
-        """Take a key's state out of every operator and return it, decoded, by operator; empty if there is none.
+        """Remove the state of a key from every step and return it, decoded, by step; empty if there is none.
 
-        Timers come with it, as a list, by `operator/timers`; where a large state is stored in segments, these too.
+        The result also has the timers, as a list under `step/timers`, and the segments of large states.
         """
         stored, copy = self._placed(key)
         states: dict[str, Any] = {}
@@ -157,7 +158,7 @@ class OperatorTester:
         return states
 
     def acquire(self, key: Any, states: Mapping[str, Any]) -> None:
-        """Put a key's state in, by operator; the next message of that key sees it."""
+        """Insert the state of a key, by step, for its next message."""
         stored, copy = self._placed(key)
         entries: list[tuple[str, bytes, bytes]] = []
         for table, state in states.items():
@@ -172,9 +173,9 @@ class OperatorTester:
         for table, entry, raw in entries:
             copy.put(table, entry, raw)
 
-    def state(self, key: Any, operator: str | None = None) -> Any:
-        """Return a key's state in an operator, which may be left out where only one has state; None if there is none."""
-        table = operator or self._only_stateful()
+    def state(self, key: Any, step: str | None = None) -> Any:
+        """Return the state of a key in a step; None if there is none. The step can be omitted if only one has state."""
+        table = step or self._only_stateful()
         stored, copy = self._placed(key)
         raw = copy.tables.get(table, {}).get(stored)
         segments = copy.tables.get(f"{table}/{SEGMENTS}")
@@ -183,7 +184,7 @@ class OperatorTester:
         return None if raw is None else self._codec(table).decode(raw)
 
     def snapshot(self) -> Snapshot:
-        """Return all state as it is now."""
+        """Return a snapshot of all state."""
         return {
             (table, key): raw
             for shard in self._copies.shards()
@@ -192,7 +193,7 @@ class OperatorTester:
         }
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back to a snapshot, of this tester or of another with the same operators."""
+        """Restore a snapshot of this tester or of another one with the same steps."""
         self._copies.clear()
         for (table, key), raw in snapshot.items():
             self._copies.shard(shard_of_stored(owner(table, key), self.n_shards)).put(table, key, raw)
@@ -221,7 +222,7 @@ class OperatorTester:
         return in_ns(time)
 
     def shows_datetimes(self, node: Node) -> bool:
-        """Tell whether the times of a node's messages are datetimes to users."""
+        """Return whether users see the times of a node's messages as datetimes."""
         return self.gives_datetimes or node.timestamps
 
     def _shown(self, step: _Step, port: Port) -> list[Message]:
@@ -238,9 +239,7 @@ class OperatorTester:
             if node.name == table.partition("/")[0] and node.operator.stateful:
                 spec = getattr(node.operator, "state", None)
                 return spec.resolved_codec() if "/" not in table and spec is not None else codec_named("msgpack")
-        raise StateError(
-            f"there is no operator {table!r} with state; there are {', '.join(self._stateful()) or 'none'}"
-        )
+        raise StateError(f"there is no step {table!r} with state; there are {', '.join(self._stateful()) or 'none'}")
 
     def _stateful(self) -> list[str]:
         return [node.name for node in self._nodes if node.operator.stateful]
@@ -248,21 +247,21 @@ class OperatorTester:
     def _only_stateful(self) -> str:
         names = self._stateful()
         if len(names) != 1:
-            raise StateError(f"say which operator's state: {', '.join(names) or 'none of them has any'}")
+            raise StateError(f"say which step's state: {', '.join(names) or 'none of them has any'}")
         return names[0]
 
 
 class _Input(SourceOperator):
-    """Where the messages of a test come from: each says itself whether it has a timestamp."""
+    """The source of the messages of a test, each of which may have a timestamp."""
 
     def timed(self, inputs: tuple[bool | None, ...]) -> bool | None:
         return None
 
 
 class _Step:
-    """One batch through the operators."""
+    """Process one batch."""
 
-    def __init__(self, tester: OperatorTester, epoch: int | None) -> None:
+    def __init__(self, tester: StepTester, epoch: int | None) -> None:
         self.tester, self.epoch = tester, epoch
         stored = dict.fromkeys(tester._copies.shards(), ShardParts())
         self.state = TaskState(tester.n_shards, 0, stored, tester._copies, _no_files)
@@ -282,7 +281,7 @@ class _Step:
 
 
 class _NodeContext:
-    """The `Context` of one operator in one step."""
+    """The `Context` of one step in one call."""
 
     def __init__(self, step: _Step, node: Node) -> None:
         self._step, self._node = step, node
@@ -298,11 +297,11 @@ class _NodeContext:
     def write(self, columns: pa.RecordBatch) -> None:
         self._step.written.setdefault(self.operator, []).extend(columns.to_pylist())
 
-    def reject(self, error: Exception, batch: Batch, position: int) -> None:
+    def reject(self, error: Exception, batch: Batch, position: int, *, stop: bool = False) -> None:
         self.check_transient(error)
         about = f"key {batch.keys[position]!r}, " if batch.keyed else ""
-        raise OperatorError(
-            f"operator {self.operator!r}, {about}record {batch.values[position]!r}: {described(error)}"
+        raise StepError(
+            f"step {self.operator!r}, {about}record {batch.values[position]!r}: {described(error)}"
         ) from trimmed(error)
 
     def check_transient(self, error: Exception) -> None:
@@ -317,19 +316,25 @@ class _NodeContext:
     def raw_table(self) -> RawTable:
         return self._step.state.raw(self._table(""))
 
+    def row_table(self) -> RowTable:
+        return self._step.state.rows(self._table(""))
+
     def timers(self, table: str = "timers") -> TimerTable:
         return self._step.state.timers(self._table(table))
 
     def clock(self) -> int | None:
         return self.last_epoch if self.epoch is None else self.epoch
 
-    def saw(self, name: str, epoch: int | None) -> None:
+    def report_clock_input(self, name: str, epoch: int | None) -> None:
         known = [time for time in (self._step.tester.seen.get(name), epoch) if time is not None]
         self._step.tester.seen[name] = max(known, default=None)
 
     def keyed(self, kinds: Mapping[str, set[str]]) -> None:
         tester = self._step.tester
         tester._key_kinds = merged_kinds(tester._key_kinds, kinds_by_name(self.operator, kinds))
+
+    def batch_identity(self, *, keyed: bool) -> str:
+        return self.operator
 
     def count(self, label: str, number: int) -> None:
         counts, name = self._step.tester.counts, f"{self.operator}/{label}"
@@ -349,4 +354,4 @@ class _NodeContext:
 
 
 def _no_files(ref: FileRef) -> Any:
-    raise StateError(f"an operator under test has no state files, and was asked for {ref.name}")
+    raise StateError(f"a step under test has no state files, but needs {ref.name}")

@@ -7,7 +7,7 @@ import re
 from fractions import Fraction
 from typing import Any, Literal
 
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 
 Duration = datetime.timedelta | str
 """A `timedelta`, or text such as "90 s" or "1.5 hours". A bare number would have no unit."""
@@ -111,13 +111,13 @@ def is_plausible(time: int, unit: Unit = "ns") -> bool:
     return _FROM <= time * UNITS[unit] < _UNTIL
 
 
-def without_unit(time: int, column: str | None = None) -> OperatorError:
+def without_unit(time: int, column: str | None = None) -> StepError:
     """Return the error for an integer time without a unit that is not plausible in nanoseconds."""
     where = "" if column is None else f" in column {column!r}"
     guess = next((unit for unit in UNITS if is_plausible(time, unit)), None)
     looks = "" if guess is None else f"these look like {_NAMES[guess]}: "
     units = "'s', 'ms', 'us' or 'ns'" if guess is None else repr(guess)
-    return OperatorError(
+    return StepError(
         f"the timestamp {time}{where} has no unit, and in nanoseconds since 1970 it is in the year {moment(time).year}; "
         f"{looks}name it in assign_timestamps, unit={units}"
     )
@@ -137,7 +137,7 @@ def instant(time: int | datetime.datetime) -> int:
         aware = time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
         time = (aware - _EPOCH) // _MICROSECOND * 1000
     if isinstance(time, bool) or not isinstance(time, int):
-        raise OperatorError(f"a timestamp is an int, ns since 1970 UTC, or a datetime, not {time!r}")
+        raise StepError(f"a timestamp is an int, ns since 1970 UTC, or a datetime, not {time!r}")
     if not _MIN <= time < _MAX:
-        raise OperatorError(f"the timestamp {time} does not fit in 64 bits")
+        raise StepError(f"the timestamp {time} does not fit in 64 bits")
     return time

@@ -1,6 +1,6 @@
 """The progress of time: pure functions from what the tasks saw to the epoch of the whole job.
 
-An *input* is an operator that generates epochs, or one partition of it; a partition is called `operator/partition`. The job has
+An *input* is a step that generates epochs, or one partition of it; a partition is called `step/partition`. The job has
 one clock: the merged epoch is the minimum over the inputs that are not idle, and it never goes back.
 """
 
@@ -45,7 +45,7 @@ Seen = Mapping[str, int | None]
 
 @dataclass(frozen=True)
 class Input:
-    """An operator that generates epochs, and how long it can be silent before it is idle; None: forever."""
+    """A step that generates epochs, and how long it can be silent before it is idle; None: forever."""
 
     name: str
     idle_after: int | None
@@ -87,9 +87,9 @@ def advanced(
     """Return the inputs' frontiers after a batch, given what each task saw.
 
     A new input has not been silent, though it has no epoch yet. If nobody polled for data (None), no input was silent.
-    Once an operator has partitions, only these count. A frontier never goes back; inputs that the program no longer has
-    are forgotten, and so are partitions that have been idle for a day. The most advanced partition of each operator
-    stays: if all are idle, it shows the operator's progress.
+    Once a step has partitions, only these count. A frontier never goes back; inputs that the program no longer has
+    are forgotten, and so are partitions that have been idle for a day. The most advanced partition of each step
+    stays: if all are idle, it shows the step's progress.
     """
     known = {each.name: each for each in inputs}
     before = {
@@ -153,7 +153,7 @@ def merged(frontiers: Frontiers, inputs: Iterable[Input], last: int | None) -> i
 
 
 def operator_of(name: str) -> str:
-    """Return the operator of an input."""
+    """Return the step of an input."""
     return name.partition("/")[0]
 
 

@@ -1,7 +1,7 @@
 """Panes: the segments that windows of one length consist of. All timestamps of a pane are in the same windows.
 
 Pure functions over arrays: a pane is identified by its start, and per-pane numbers determine the content of each
-window.
+window. The starts of panes and windows are on the clock of the windows' time zone; timestamps and epochs are not.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class Panes:
 
     def of(self, times: Ints) -> Ints:
         """Return the start of each timestamp's pane; no timestamp may be too far from 1970."""
+        clock = self.windows.clock
+        times = times if clock is None else clock.local(times)
         return times - (times - self.windows.offset) % self.length
 
     def over(self, panes: Ints, epoch: int | None) -> Flags:
@@ -62,7 +64,12 @@ class Panes:
 
     def dropped(self, panes: Ints) -> Ints:
         """Return the time at which the last window of a pane closes for late messages."""
-        return self._last(panes) + (self.windows.length - 1 + self.lateness)
+        return self._instants(self._last(panes) + (self.windows.length - 1 + self.lateness))
+
+    def spans(self, starts: Ints) -> tuple[Ints, Ints]:
+        """Return when windows begin and end, given their starts; the end is exclusive."""
+        clock, ends = self.windows.clock, starts + self.windows.length
+        return (starts, ends) if clock is None else (clock.reached(starts), clock.reached(ends))
 
     def due(self, panes: Ints, after: Ints | int | None, until: int) -> tuple[Ints, Ints]:
         """Return the windows that end after one epoch, which can differ by pane, and not after another.
@@ -71,7 +78,9 @@ class Panes:
         """
         windows, last = self.windows, self._last(panes)
         oldest = self._oldest(panes, last, after)
-        newest = np.maximum(0, -((self._clipped(panes, until) - windows.length + 1 - last) // windows.every))
+        newest = np.maximum(
+            0, -((self._clipped(panes, self._local(until)) - windows.length + 1 - last) // windows.every)
+        )
         counts = np.maximum(0, oldest - newest + 1)
         positions = np.repeat(np.arange(len(panes)), counts)
         # The steps back of each pane's windows: newest, newest + 1 and so on.
@@ -87,7 +96,17 @@ class Panes:
         last = self._last(panes)
         oldest = self._oldest(panes, last, after)
         ends = last - oldest * self.windows.every + (self.windows.length - 1)
-        return np.where(oldest >= 0, ends, self.dropped(panes))
+        return np.where(oldest >= 0, self._instants(ends), self.dropped(panes))
+
+    def _local(self, epoch: Ints | int) -> Ints | int:
+        """Return the last time that clocks show before they show what follows an epoch."""
+        clock = self.windows.clock
+        return epoch if clock is None else clock.local(np.clip(epoch, -FAR - _LONG, FAR + _LONG) + 1) - 1
+
+    def _instants(self, times: Ints) -> Ints:
+        """Return, for times on the windows' clock, the first epochs whose local time is not before them."""
+        clock = self.windows.clock
+        return times if clock is None else clock.reached(times + 1) - 1
 
     def _last(self, panes: Ints) -> Ints:
         """Return the start of the last window of each pane."""
@@ -98,7 +117,7 @@ class Panes:
         first = (self.windows.length - 1 - (panes - last)) // self.windows.every
         if after is None or not len(panes):
             return first
-        ended = last - (self._clipped(panes, after) - self.windows.length + 2)
+        ended = last - (self._clipped(panes, self._local(after)) - self.windows.length + 2)
         oldest: Ints = np.minimum(first, np.maximum(-1, ended // self.windows.every))
         return oldest
 

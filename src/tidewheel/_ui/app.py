@@ -72,12 +72,12 @@ VIEWS: dict[str, View] = {
     "checkpoint": lambda site, query: checkpoints.checkpoint(site, query["job"], _at(query.get("at"))),
     "diff": lambda site, query: checkpoints.changes(site, query["job"], _at(query["before"]), _at(query["after"])),
     "verify": lambda site, query: checkpoints.verification(site, query["job"], _sequence(query.get("at"))),
-    "operators": lambda site, query: state.operators(site, query["job"], _at(query.get("at"))),
+    "steps": lambda site, query: state.steps(site, query["job"], _at(query.get("at"))),
     "browse": lambda site, query: state.browse(
-        site, query["job"], query["operator"], query.get("prefix", ""), _at(query.get("at"))
+        site, query["job"], query["step"], query.get("prefix", ""), _at(query.get("at"))
     ),
-    "key": lambda site, query: state.look_up(site, query["job"], query["operator"], query["key"], _at(query.get("at"))),
-    "past": lambda site, query: state.past(site, query["job"], query["operator"], query["key"]),
+    "key": lambda site, query: state.look_up(site, query["job"], query["step"], query["key"], _at(query.get("at"))),
+    "past": lambda site, query: state.past(site, query["job"], query["step"], query["key"]),
     "cells": lambda site, query: cells.cells(site, query["job"]),
     "fleet": lambda site, query: fleet.fleet(site, query["job"]),
     "errors": lambda site, query: errors.errors(site, query["job"]),

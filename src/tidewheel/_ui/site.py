@@ -11,18 +11,17 @@ import msgspec
 
 from tidewheel._cells import open_cells
 from tidewheel._cells.connection import Connection
+from tidewheel._checkpoint.fleet_ledger import ORIGIN, run_of
+from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import CHAIN, folder
 from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
-from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._engine.control import cells_of
 from tidewheel._engine.declaration import place_of_job
 from tidewheel._engine.job_lease import Holder, LeaseState, LeaseWatch
-from tidewheel._fleet.fleet_state import is_divided, newest
-from tidewheel._fleet.handover import ORIGIN
-from tidewheel._fleet.ledger import run_of
 from tidewheel._observe.backlog import Backlogs
 from tidewheel._observe.history import History
+from tidewheel._spark.newest_state import is_divided, newest
 from tidewheel._storage import Store, open_store
 from tidewheel.errors import NotFound, TidewheelError
 

@@ -1,4 +1,4 @@
-"""Batch: messages of one stream, in order, as columns or as Python values, whichever the next operator needs."""
+"""Batch: messages of one stream, in order, as columns or as Python values, whichever the next step needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidewheel._core.fields_read import FieldsRead
+from tidewheel._core.bytecode_reads import FieldsRead
 from tidewheel._values.columns import repeats
 from tidewheel._values.columns import values as column_values
 from tidewheel._values.exact import Origin, exact_columns, optional_array, plain_array
@@ -22,7 +22,7 @@ Positions = list[int] | npt.NDArray[np.int64]
 class Batch:
     """Messages in order: values and, if the stream is keyed or timed, the key and timestamp of each.
 
-    Columns and Python values are two forms of the same messages. A missing form is created on first use, so an operator
+    Columns and Python values are two forms of the same messages. A missing form is created on first use, so a step
     that works on columns never creates Python objects.
     """
 
@@ -206,6 +206,11 @@ class Batch:
         return self._key_column if self._key_codes is None else self._key_codes
 
     @property
+    def has_key_codes(self) -> bool:
+        """Whether the keys are dictionary-encoded, with each distinct key once."""
+        return self._key_codes is not None
+
+    @property
     def keys(self) -> list[Any]:
         """The keys as Python objects."""
         if self._keys is None:
@@ -222,6 +227,19 @@ class Batch:
         if self.key_data is None and self._keys is not None:
             self._key_column = plain_array(self._keys)
         return self.key_column
+
+    def written_keys(self) -> pa.Array:
+        """Return the keys as a column for people; a tuple becomes a struct with the fields _1, _2 and so on, as in Spark.
+
+        Raise `TypeError`, `ValueError` or `OverflowError` if the keys do not fit into a column of one type.
+        """
+        column = self.key_array()
+        if column is not None:
+            return column
+        kinds = {type(key) for key in self.keys}
+        if not all(issubclass(kind, tuple) for kind in kinds):
+            raise TypeError(f"there are keys of type {' and '.join(sorted(kind.__name__ for kind in kinds))}")
+        return pa.array([{f"_{at}": part for at, part in enumerate(key, 1)} for key in self.keys])
 
     @staticmethod
     def joined(batches: list[Batch]) -> Batch:

@@ -126,6 +126,11 @@ def with_used_values(codes: pa.DictionaryArray) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(places[indices]), dictionary.filter(pa.array(used)))
 
 
+def is_encoded_text(kind: pa.DataType) -> bool:
+    """Return whether a type is that of dictionary-encoded text."""
+    return bool(kinds.is_dictionary(kind) and kinds.is_string(kind.value_type))
+
+
 def is_bytes(kind: pa.DataType) -> bool:
     """Return whether values of a type are bytes, in any Arrow layout."""
     return bool(

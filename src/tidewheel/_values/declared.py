@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidewheel._values.columns import is_encoded_text
 from tidewheel._values.records import field_types
 from tidewheel._values.shape import Shape, arrow_type, unwrap_optional
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 
 _FITS: dict[pa.DataType, tuple[Callable[[pa.DataType], bool], ...]] = {
     pa.int64(): (pa.types.is_integer,),
@@ -25,7 +26,7 @@ _FITS: dict[pa.DataType, tuple[Callable[[pa.DataType], bool], ...]] = {
 
 
 def as_declared(columns: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
-    """Return the declared fields of the columns; raise an `OperatorError` that names a missing field or wrong type.
+    """Return the declared fields of the columns; raise a `StepError` that names a missing field or wrong type.
 
     Nested columns, and types without a column type, are checked when each record is converted. For a plain value only
     the column's name is checked.
@@ -33,7 +34,7 @@ def as_declared(columns: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
     names = columns.schema.names
     missing = [name for name in shape.columns() or () if name not in names]
     if missing:
-        raise OperatorError(
+        raise StepError(
             f"the records lack the column {', '.join(missing)} of {shape.describe()}; they have {', '.join(names)}"
         )
     if shape.kind == "scalar":
@@ -48,11 +49,13 @@ def _fitted(column: pa.Array, name: str, declared: Any, shape: Shape) -> pa.Arra
         declared_type = arrow_type(declared)
     except GraphError:
         return column
+    if is_encoded_text(column.type) and pa.types.is_string(declared_type):
+        return column
     if column.type == declared_type or (pa.types.is_nested(declared_type) and not pa.types.is_null(column.type)):
         return column
     if pa.types.is_null(column.type) or any(fits(column.type) for fits in _FITS.get(declared_type, ())):
         return column.cast(declared_type)
-    raise OperatorError(
+    raise StepError(
         f"the column {name!r} is of type {column.type}, and {shape.describe()} declares {declared_type}; cast it at the source, "
         "or declare the type that it has"
     )

@@ -58,11 +58,13 @@ def field_names(value: Any) -> Iterable[str]:
     """Return the names of a record's columns."""
     if isinstance(value, dict):
         return value
+    if isinstance(value, Row):
+        return value._columns
     if isinstance(value, msgspec.Struct):
         return value.__struct_fields__
     if dataclasses.is_dataclass(value):
         return (field.name for field in dataclasses.fields(value))
-    return typing.cast(Iterable[str], value._columns if isinstance(value, Row) else value._fields)
+    return typing.cast(Iterable[str], value._fields)
 
 
 def field_of(value: Any, name: str) -> Any:

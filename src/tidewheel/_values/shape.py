@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tidewheel._core.fields_read import FieldsRead
+from tidewheel._core.bytecode_reads import FieldsRead
 from tidewheel._values.columns import values as column_values
 from tidewheel._values.lossless import alike_times, check_times, check_whole
 from tidewheel._values.records import (
@@ -30,7 +30,7 @@ from tidewheel._values.records import (
     optional_field,
 )
 from tidewheel._values.row import Row, rows_of
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 
 VALUE = "value"
 """The column of a plain value, such as a number or a string."""
@@ -276,7 +276,10 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if depth > _DEEPEST:
         raise ValueError(f"the value has more than {_DEEPEST} values inside each other")
     if isinstance(value, dict):
-        return {name: _plain(item, depth + 1) for name, item in value.items()}
+        return {name: item if type(item) in _SIMPLE else _plain(item, depth + 1) for name, item in value.items()}
+    if isinstance(value, Row):
+        fields = zip(value._columns, value, strict=True)
+        return {name: item if type(item) in _SIMPLE else _plain(item, depth + 1) for name, item in fields}
     if has_fields(type(value)):
         return {name: _plain(getattr(value, name), depth + 1) for name in field_names(value)}
     return [_plain(item, depth + 1) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
@@ -305,7 +308,7 @@ def _converted(fields: dict[str, Any], record: Any) -> Any:
     try:
         return msgspec.convert(fields, record)
     except msgspec.ValidationError as error:
-        raise OperatorError(f"the record {fields!r} does not fit {record.__name__}: {error}") from None
+        raise StepError(f"the record {fields!r} does not fit {record.__name__}: {error}") from None
 
 
 @lru_cache(maxsize=256)

@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from tidewheel._cells import open_cells as open
 from tidewheel._cells.author import Author
 from tidewheel._cells.cell import Cell, CellReader, CellWriter, Change, Exchange, Snapshot, Version
@@ -29,8 +31,13 @@ from tidewheel._cells.errors import (
 from tidewheel._cells.lease import Lease
 from tidewheel._cells.map import CellMapReader, CellMapWriter
 from tidewheel._cells.once import Once
-from tidewheel._cells.tickets import Ticket, TicketIssuer, TicketValidator
+from tidewheel._cells.presented import Ticket
 from tidewheel._cells.when import When
+from tidewheel._core.text import no_attribute
+from tidewheel._subjects import added, load
+
+if TYPE_CHECKING:
+    from tidewheel._cells.tickets.signed import TicketIssuer, TicketValidator
 
 __all__ = [
     "AccessRefused",
@@ -63,3 +70,11 @@ __all__ = [
     "leader_election",
     "open",
 ]
+
+if not TYPE_CHECKING:  # To a type checker, a module with such a function would have every name.
+    __all__ = [name for name in __all__ if name in globals() or name in added("cells")]
+
+    def __getattr__(name: str) -> Any:
+        if name in added("cells"):
+            return globals().setdefault(name, load("cells", name))
+        raise no_attribute(__name__, name, __all__)

@@ -1,5 +1,7 @@
 """What users test their programs with: without Spark and without a disk, unless asked for."""
 
+from typing import TYPE_CHECKING, Any
+
 from tidewheel._cells.backends.memory import outage
 from tidewheel._operators.logic import Message
 from tidewheel._testing.clock import Clock
@@ -8,7 +10,8 @@ from tidewheel._testing.memory import MemoryRun
 from tidewheel._testing.play import run_in_memory, run_script
 from tidewheel._testing.result import Result
 from tidewheel._testing.script import CELL, CRASH, EOF, PAUSE, RESCALE, ScriptedSource
-from tidewheel._testing.tester import OperatorTester
+from tidewheel._testing.tester import StepTester
+from tidewheel.errors import _renamed
 
 __all__ = [
     "CELL",
@@ -19,11 +22,16 @@ __all__ = [
     "Clock",
     "MemoryRun",
     "Message",
-    "OperatorTester",
     "Result",
     "ScriptedSource",
+    "StepTester",
     "golden",
     "outage",
     "run_in_memory",
     "run_script",
 ]
+
+if not TYPE_CHECKING:
+    # A type checker would accept any name.
+    def __getattr__(name: str) -> Any:
+        return _renamed(__name__, globals(), {"OperatorTester": "StepTester"}, name)

@@ -30,5 +30,5 @@ def total(key: str, row: dict, before: int) -> tuple[dict, int]:
 
 
 keyed.stateful_map("sums", total, default=0).sink("out", sinks.discard())
-print(job.run(trigger="available-now", parallelism=1))
+print(job.run(until="caught-up", parallelism=1))
 print([job.query("sums", f"u{number}").value for number in range(3)])

@@ -14,6 +14,10 @@ PROMISED = {
     *(f"{step}_vs_pathway_{keys}" for step in ("aggregate", "stateful_map") for keys in (10_000, 1_000_000)),
     "aggregate_vs_floor_10000",
     "aggregate_vs_floor_1000000",
+    "stateful_map_vs_floor_1000000_sustained",
+    "aggregate_vs_floor_1000000_sustained",
+    "aggregate_vs_duckdb_10000",
+    "aggregate_vs_duckdb_1000000",
     "latency_vs_empty",
 }
 
@@ -41,6 +45,12 @@ def test_a_measurement_survives_its_way_between_processes(found, warmup, tmp_pat
 def test_one_disturbed_batch_does_not_decide_the_rate() -> None:
     calm = [Batch(1000, 10.0)] * 4
     assert Measurement([*calm, Batch(1000, 9000.0)], 0).rows_per_second == 100_000
+
+
+def test_a_slow_batch_counts_in_the_sustained_rate() -> None:
+    found = Measurement([Batch(1000, 5.0), *[Batch(1000, 10.0)] * 9, Batch(1000, 110.0)], 1)
+    assert found.sustained_rows_per_second == 50_000
+    assert found.slowest_milliseconds == 110
 
 
 def test_durations_are_medians_over_the_measured_batches() -> None:

@@ -9,11 +9,11 @@ import sys
 import msgspec
 import pytest
 
+from support.waiting import IN_TIME
 from tidewheel import cells
 from tidewheel._cells import author as authors
 from tidewheel._cells import record as records
 from tidewheel._cells.record import FORMAT, CellRecord
-from waiting import IN_TIME
 
 
 @pytest.fixture

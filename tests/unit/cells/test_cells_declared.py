@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidewheel import Job
 from tidewheel._cells.declared import ValueCodec, type_name
-from tidewheel._cells.errors import Encoding
+from tidewheel.cells import Encoding
 from tidewheel.errors import ConfigError
 
 

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from support.waiting import IN_TIME, SOON, eventually
 from tidewheel import cells
 from tidewheel._cells.backends import inotify
 from tidewheel.cells import AccessRefused, Offline
 from tidewheel.errors import ConfigError
-from waiting import IN_TIME, SOON, eventually
 
 COUNT = """
 import sys

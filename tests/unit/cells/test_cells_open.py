@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from servers import free_ports
+from servers.stores import free_ports
 from tidewheel import cells
 from tidewheel._cells import record as records
 from tidewheel.errors import ConfigError

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from tidewheel._cells.declared import CheckedCodec, ValueCodec
-from tidewheel._cells.errors import Encoding
 from tidewheel._cells.type_description import describe
+from tidewheel.cells import Encoding
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import etcd_binary
+from servers import etcd_binary
 
 
 def test_without_go_the_packaged_etcd_is_used_and_the_reason_is_printed(tmp_path, monkeypatch, capsys):

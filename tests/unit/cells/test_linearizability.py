@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linearizability import EXCHANGE, READ, WRITE, Operation, is_linearizable
+from support.linearizability import EXCHANGE, READ, WRITE, Operation, is_linearizable
 
 
 def read(called, returned, result):

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from support.waiting import SOON
 from tidewheel._storage import Entry, Store
-from waiting import SOON
 
 
 class _Turns:

@@ -1,10 +1,10 @@
 import msgspec
 import pytest
 
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from support.checkpoint_strategies import full_state
 from tidewheel._state.references import FileRef
+from tidewheel.checkpoints import CheckpointId, Manifest
 from tidewheel.errors import ConfigError
-from unit.checkpoint.checkpoint_strategies import full_state
 
 
 def test_identity_is_stream_and_sequence_whenever_it_was_made():

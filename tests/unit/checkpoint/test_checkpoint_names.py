@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from tidewheel._checkpoint import names
 from tidewheel._checkpoint.names import StateFileName
-from tidewheel._checkpoint.store import CheckpointStore
 from tidewheel._storage.base import check_path
+from tidewheel.checkpoints import CheckpointStore
 from tidewheel.errors import ConfigError
 
 tokens = st.text("abcXYZ019_.", min_size=1, max_size=8)

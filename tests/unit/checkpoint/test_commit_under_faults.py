@@ -5,9 +5,8 @@ import itertools
 
 import pytest
 
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
-from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._storage import Entry, Store, open_store
+from tidewheel.checkpoints import CheckpointId, Manifest, StreamCheckpoints
 from tidewheel.errors import NotFound, StorageError
 
 _fresh = itertools.count()

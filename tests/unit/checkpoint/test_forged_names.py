@@ -4,15 +4,14 @@ import msgspec
 import pytest
 from xxhash import xxh64_intdigest
 
+from support.checkpoint_strategies import full_state
 from tidewheel._checkpoint import pins
 from tidewheel._checkpoint.encoding import MAGIC, VERSION, decode, encode
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.manifest import SparkLog
 from tidewheel._checkpoint.pages import StoredPage, encode_page
-from tidewheel._checkpoint.transfer import JobPlace, Transfer
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel.errors import CorruptError
-from unit.checkpoint.checkpoint_strategies import full_state
 
 EVIL = [
     "../up",
@@ -43,7 +42,6 @@ def test_a_manifest_with_a_forged_name_is_refused(name):
         state.replace(lineage=f"{name}/"),
         state.replace(run=f"{name}/"),
         state.replace(spark=SparkLog("q", files={f"0/{name}": "text"})),
-        state.replace(transfers_in=(name,)),
     ]
     for each in forged:
         with pytest.raises(CorruptError):
@@ -83,15 +81,3 @@ def test_a_pin_with_a_forged_name_is_refused(name):
     for pin in (pins.Pin(name, "reader", 1, ()), pins.Pin("mine", "reader", 1, (name,))):
         with pytest.raises(CorruptError):
             pins._decode(pins._encode(pin), "the pin")
-
-
-@pytest.mark.parametrize(
-    "name", [*EVIL, "chain/00000000000000000001.rec", "transfers/ab13.delta", "/other/transfers/x"]
-)
-def test_a_transfer_names_only_its_own_files(name):
-    """They are deleted when the keys have arrived."""
-    place = JobPlace("a", "memory:")
-    good = Transfer("ab12", "r", place, place, FileRef("transfers/ab12.delta", 1, 1), 1)
-    text = msgspec.json.encode(good).replace(b'"transfers/ab12.delta"', msgspec.json.encode(name))
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(text, type=Transfer)

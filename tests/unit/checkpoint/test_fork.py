@@ -7,12 +7,11 @@ import itertools
 import pytest
 
 from tidewheel import Job, StoredJob
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
-from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.fork import fork
 from tidewheel._storage import open_store
 from tidewheel._storage.chain import Chain
 from tidewheel._storage.memory import MemoryStore
+from tidewheel.checkpoints import CheckpointId, Manifest, StreamCheckpoints
 from tidewheel.errors import NotFound, StateError, StorageError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable

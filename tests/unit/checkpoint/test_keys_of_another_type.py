@@ -1,4 +1,4 @@
-"""A look-up with a key of another type than an operator's keys is refused: it can find nothing, and looks like a miss."""
+"""A look-up with a key of another type than a step's keys is refused: it can find nothing, and looks like a miss."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import itertools
 
 import pytest
 
-from tidewheel import Job, StoredJob
+from tidewheel import Found, Job, StoredJob
 from tidewheel._checkpoint.tools.key_check import either
-from tidewheel._checkpoint.tools.state_reader import Found
-from tidewheel.errors import OperatorError, StateError, WrongKeyType
+from tidewheel.errors import StateError, StepError, WrongKeyType
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -119,9 +118,7 @@ def test_a_key_by_may_take_the_name_of_an_operator_that_is_gone():
 def test_a_key_by_keeps_its_type():
     url = fresh()
     stored(numbers(url), {"n": 3})
-    with pytest.raises(
-        OperatorError, match=r"'by': all keys must be of one type.* that keep state by its keys: 'agg'$"
-    ):
+    with pytest.raises(StepError, match=r"'by'.*: all keys must be of one type.* that keep state by its keys: 'agg'$"):
         stored(numbers(url, key=lambda record: str(record["n"])), {"n": 3})
 
 
@@ -135,9 +132,7 @@ def test_state_keeps_the_type_of_its_keys_whatever_its_key_by_and_itself_are_cal
     stored(numbers(url), {"n": 3})
     # A batch without keys says nothing, and nothing is forgotten by it.
     stored(numbers(url, key=as_text, by="by-text", agg=agg))
-    with pytest.raises(
-        OperatorError, match=f"'{agg}': the keys in its stored .* int, .* 'by-text' gives are of type str"
-    ):
+    with pytest.raises(StepError, match=f"'{agg}': the keys in its stored .* int, .* 'by-text' gives are of type str"):
         stored(numbers(url, key=as_text, by="by-text", agg=agg), {"n": 3})
     found = stored(numbers(url, by="by-number", agg=agg), {"n": 4})
     assert found.get(agg, 3).found
@@ -148,7 +143,7 @@ def test_the_numbers_in_tuple_keys_of_stored_state_keep_their_type():
     url = fresh()
     stored(numbers(url, key=lambda record: ("a", record["n"])), {"n": 3})
     with pytest.raises(
-        OperatorError, match="'agg': the numbers at place 1 of its tuple keys in its stored state are of type int"
+        StepError, match="'agg': the numbers at place 1 of its tuple keys in its stored state are of type int"
     ):
         stored(numbers(url, key=lambda record: ("a", float(record["n"])), by="by-float"), {"n": 3})
 

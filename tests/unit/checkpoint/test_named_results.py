@@ -8,9 +8,10 @@ import pytest
 from pyarrow import parquet
 
 from tidewheel import Job, StoredJob, count, max_, mean, min_, session, sliding, sum_, tumbling
+from tidewheel._checkpoint.format_6 import layout_of
 from tidewheel._checkpoint.manifest import OperatorInfo
 from tidewheel._checkpoint.named_results import result_fields, with_names
-from tidewheel._state.codec import msgpack_codec
+from tidewheel.codecs import msgpack_codec
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -117,8 +118,8 @@ def test_a_checkpoint_that_does_not_know_the_names_is_shown_as_it_is_stored():
     codec = msgpack_codec(list)
     fields = result_fields({"n": "sum:a, b"})
     for info in (
-        OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:n, sum:n"),
-        OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:a, b, sum:a, b", values=fields),
-        OperatorInfo("window", "msgpack", 1, fingerprint="sessions of count:n, sum:n", values=fields),
+        OperatorInfo("aggregate", "msgpack", 1, layout=layout_of("count:n, sum:n")),
+        OperatorInfo("aggregate", "msgpack", 1, layout=layout_of("count:n, sum:n"), values=fields),
+        OperatorInfo("window", "msgpack", 1, layout=layout_of("sessions of count:n, sum:n"), values=fields),
     ):
         assert with_names(info, codec) is codec

@@ -11,11 +11,9 @@ from tidewheel._checkpoint import pages
 from tidewheel._checkpoint.encoding import decode, encode
 from tidewheel._checkpoint.envelope import seal
 from tidewheel._checkpoint.garbage import collect
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.names import state_file
 from tidewheel._checkpoint.pages import PAGE_SHARDS, PageReader, change_of, changed, page_count, pages_to_write
 from tidewheel._checkpoint.shard_map import ShardMap
-from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.fork import fork
 from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._checkpoint.tools.savepoint import find, make_savepoint
@@ -24,6 +22,7 @@ from tidewheel._checkpoint.tools.verify import verify
 from tidewheel._core import faults
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._storage import open_store
+from tidewheel.checkpoints import CheckpointId, Manifest, StreamCheckpoints
 from tidewheel.errors import CorruptError, NotFound, StateError
 
 SHARDS = 4 * PAGE_SHARDS

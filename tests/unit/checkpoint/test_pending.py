@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest, Span, StagedOutput
+from tidewheel._checkpoint.manifest import Span, StagedOutput
 from tidewheel._checkpoint.tools.restore import restored
 from tidewheel._checkpoint.unpublished import carried, is_void, outputs_of, retracted, settled, staged_for, void_sinks
+from tidewheel.checkpoints import CheckpointId, Manifest
 
 OUT = ("out", "files in /out")
 

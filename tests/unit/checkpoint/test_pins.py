@@ -2,10 +2,10 @@ import itertools
 
 import pytest
 
+from support.checkpoint_strategies import full_state
 from tidewheel._checkpoint.pins import Pins, pin
 from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, CorruptError, NotFound, StateError
-from unit.checkpoint.checkpoint_strategies import full_state
 
 _fresh = itertools.count()
 

@@ -7,16 +7,15 @@ import secrets
 import pytest
 from pyarrow import parquet
 
-from tidewheel import Job, Message
+from tidewheel import Job, Message, StoredJob
 from tidewheel._checkpoint.tools.text import decoded
 from tidewheel._core.keys import from_stored
 from tidewheel._operators.keyed import known_ids
-from tidewheel._program.stored_job import StoredJob
 from tidewheel._state import time_order
 from tidewheel._state.tagged import Divided
 from tidewheel._testing.result import result_of
 from tidewheel.sinks import collect
-from tidewheel.testing import MemoryRun, OperatorTester
+from tidewheel.testing import MemoryRun, StepTester
 
 COUNT = 20
 
@@ -73,7 +72,7 @@ def test_where_two_checkpoints_differ_the_segments_of_a_join_are_told(state):
 
 def test_so_does_whoever_tests_an_operator(monkeypatch):
     monkeypatch.setattr(known_ids, "SEGMENT_IDS", 2)
-    op = OperatorTester(lambda keyed: keyed.deduplicate("once", "100 ns", by=lambda value: value))
+    op = StepTester(lambda keyed: keyed.deduplicate("once", "100 ns", by=lambda value: value))
     op.send_all([Message("k", n, n) for n in range(COUNT)])
     assert ("once/segments" in {table for table, _ in op.snapshot()}, op.state("k")) == (
         True,

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest, SparkLog
-from tidewheel._checkpoint.seed_layout import from_seed, to_seed
+from tidewheel._checkpoint.manifest import SparkLog
+from tidewheel.checkpoints import CheckpointId, Manifest, from_seed, to_seed
 from tidewheel.errors import CorruptError, StateError
 
 u64 = st.integers(0, 2**64 - 1)
@@ -13,7 +13,7 @@ BYTES = (
     b"\x4d\x00\x00\x00\x00\x00\x00\x00"  # sequence 77
     b"\x00\xca\x9a\x3b\x00\x00\x00\x00"  # watermark 1,000,000,000 ns
     b"\x50\x00\x00\x00\x00\x00\x00\x00"  # 80 events
-    b"\x02\x00\x00\x00"  # two operators
+    b"\x02\x00\x00\x00"  # two steps
     b"\x03\x00\x00\x00agg\x04\x00\x00\x00\x01\x02\x03\x04"
     b"\x06\x00\x00\x00filter\x00\x00\x00\x00"
     b"\x01\x00\x00\x00"  # one source
@@ -93,7 +93,7 @@ def test_trailing_bytes_are_refused():
 
 def test_a_name_that_is_there_twice_is_refused():
     operator = b"\x01\x00\x00\x00a\x00\x00\x00\x00"
-    with pytest.raises(CorruptError, match="operator 'a' is there twice"):
+    with pytest.raises(CorruptError, match="step 'a' is there twice"):
         from_seed("s", bytes(24) + b"\x02\x00\x00\x00" + operator * 2 + bytes(4))
     source = b"\x01\x00\x00\x00a" + bytes(8)
     with pytest.raises(CorruptError, match="source 'a' is there twice"):
@@ -101,7 +101,7 @@ def test_a_name_that_is_there_twice_is_refused():
 
 
 def test_a_count_past_the_end_is_refused_at_once():
-    with pytest.raises(CorruptError, match="4294967295 operators"):
+    with pytest.raises(CorruptError, match="4294967295 steps"):
         from_seed("s", bytes(24) + b"\xff\xff\xff\xff" + bytes(40))
 
 

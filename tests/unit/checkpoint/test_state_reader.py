@@ -9,8 +9,8 @@ import pytest
 
 from tidewheel import Job, StoredJob
 from tidewheel._checkpoint.names import STATE
-from tidewheel._state.codec import pickle_codec
 from tidewheel._storage.memory import MemoryStore
+from tidewheel.codecs import pickle_codec
 from tidewheel.errors import NotFound, StateError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable

@@ -1,7 +1,7 @@
 import pytest
 
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.succession import check_follows
+from tidewheel.checkpoints import CheckpointId, Manifest
 from tidewheel.errors import StateError
 
 

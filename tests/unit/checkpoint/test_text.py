@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from tidewheel._checkpoint.tools.state_reader import Found
+from tidewheel import Found
 from tidewheel._checkpoint.tools.text import shown
 from tidewheel._values import row_class
 
@@ -28,5 +28,5 @@ from tidewheel._values import row_class
 def test_whatever_state_holds_is_shown_as_json(value, text):
     back = json.loads(shown(value))
     if text is None:
-        text = {"operator": "op", "key": ["a", 1], "found": True, "value": {"[1, 2]": [3]}, "sequence": 7}
+        text = {"step": "op", "key": ["a", 1], "found": True, "value": {"[1, 2]": [3]}, "sequence": 7}
     assert back == text

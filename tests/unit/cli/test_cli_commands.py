@@ -12,12 +12,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tidewheel import Job
+from tidewheel import BatchProgress, Job, RunOptions, RunResult
 from tidewheel._cli import app
 from tidewheel._cli.progress import LineProgress
 from tidewheel._cli.sinks import kinds
-from tidewheel._spark.progress import BatchProgress, RunResult
-from tidewheel.errors import HeldError, OperatorError, UserTraceback
+from tidewheel.errors import HeldError, StepError, UserTraceback
 from tidewheel.sinks import __all__ as exported
 
 PROGRAM = """
@@ -49,13 +48,15 @@ def ran(monkeypatch):
     """Stands in for `Job.run`: keeps the options, tells two batches; a test may put an error in its way."""
     calls = {}
 
-    def run(self, *, progress, on_phase, on_readers, **options):
-        calls.update(options, state=self.state)
+    def run(self, *, options):
+        calls.update(vars(options), state=self.state)
+        for callback in ("progress", "on_phase", "on_readers"):
+            del calls[callback]
         if "error" in calls:
-            on_phase("checking")
+            options.on_phase("checking")
             raise calls["error"]
         for batch in BATCHES:
-            progress(batch)
+            options.progress(batch)
         return RunResult(self.name, 3, 250_000, BATCHES, calls.get("stopped", False))
 
     monkeypatch.setattr(Job, "run", run)
@@ -110,7 +111,7 @@ def test_options_reach_the_run(program, ran):
         "--state memory:other --parallelism 4 --master local[1] --restarts 3 --backoff 500ms --take-over --local /tmp/x"
     )
     more = [
-        "--trigger",
+        "--every",
         "5 seconds",
         "--allow-dropped-state",
         "last",
@@ -126,7 +127,7 @@ def test_options_reach_the_run(program, ran):
     ]
     more += ["--drop-unpublished", "out", "--drop-unpublished", "late"]
     assert call("run", program, *options.split(), *more).exit_code == 0
-    assert ran == {
+    assert {name: value for name, value in ran.items() if value != getattr(RunOptions(), name)} == {
         "drop_unpublished": ["out", "late"],
         "state": "memory:other",
         "shared_state": True,
@@ -136,27 +137,53 @@ def test_options_reach_the_run(program, ran):
         "backoff": "500ms",
         "take_over": True,
         "local": "/tmp/x",
-        "trigger": "5 seconds",
+        "every": "5 seconds",
         "allow_dropped_state": ["last", "first"],
         "allow_dropped_source": ["orders", "clicks"],
-        "bounded": False,
         "conf": {"spark.a": "b=c"},
-        "history": "7 days",
-        "ready_within": "5 min",
     }
 
 
 def test_what_is_not_said_is_left_to_the_program(program, ran):
-    call("run", program, "--bounded")
+    call("run", program, "--until", "end")
     assert ran["state"] == "memory:clicks"
-    assert ran["bounded"]
-    assert not {"parallelism", "trigger", "master", "local"} & set(ran)
+    assert {name: value for name, value in ran.items() if value != getattr(RunOptions(), name)} == {
+        "until": "end",
+        "state": "memory:clicks",
+    }
 
 
-@pytest.mark.parametrize("trigger", ["available-now", "once", "direct", "5 seconds", "500 milliseconds", "1 minute"])
-def test_triggers(program, ran, trigger):
-    assert call("run", program, "--trigger", trigger).exit_code == 0
-    assert ran["trigger"] == trigger
+@pytest.mark.parametrize(
+    ("old", "now", "until", "every"),
+    [
+        (["--bounded"], "write --until 'end'", "end", None),
+        (["--trigger", "once"], "write --until 'caught-up'", "caught-up", None),
+        (["--trigger", "direct"], "leave it out", None, None),
+        (["--trigger", "5 seconds"], "write --every '5 seconds'", None, "5 seconds"),
+    ],
+)
+def test_options_of_version_0_1_work_and_warn(program, ran, old, now, until, every):
+    found = call("run", program, *old)
+    assert found.exit_code == 0
+    assert f"will be removed in the next version; {now}" in found.stderr
+    assert (ran["until"], ran["every"]) == (until, every)
+
+
+def test_a_profile_gives_options_that_the_command_line_overrides(program, ran, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tidewheel.toml").write_text(
+        '[run]\nrestarts = 5\nbackoff = "2 s"\n[profiles.staging]\nbackoff = "9 s"\nparallelism = 4\n'
+    )
+    assert call("run", program).exit_code == 0
+    assert (ran["restarts"], ran["backoff"], ran["parallelism"]) == (5, "2 s", None)
+    assert call("run", program, "--profile", "staging", "--parallelism", "2").exit_code == 0
+    assert (ran["restarts"], ran["backoff"], ran["parallelism"]) == (5, "9 s", 2)
+    found = call("run", program, "--profile", "prod")
+    assert "tidewheel.toml has no profile 'prod'; it has staging" in " ".join(found.output.split())
+    monkeypatch.chdir("/")
+    found = call("run", program, "--profile", "staging")
+    assert "there is no tidewheel.toml in /; go to its folder" in " ".join(found.output.split())
+    assert call("run", program, "--config", f"{tmp_path}/tidewheel.toml", "--profile", "staging").exit_code == 0
 
 
 def test_how_often_an_idle_job_looks_at_the_clock(program, ran):
@@ -165,7 +192,8 @@ def test_how_often_an_idle_job_looks_at_the_clock(program, ran):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--trigger", "5 bananas"], ["--parallelism", "0"], ["--conf", "spark.a"], ["--tick", "0.5"]]
+    "arguments",
+    [["--every", "5 bananas"], ["--until", "now"], ["--parallelism", "0"], ["--conf", "spark.a"], ["--tick", "0.5"]],
 )
 def test_options_that_cannot_work_are_refused(program, ran, arguments):
     found = call("run", program, *arguments)
@@ -191,7 +219,7 @@ def test_a_stop_that_was_asked_for_is_no_failure(program, ran):
 @pytest.mark.parametrize(
     ("error", "status", "text"),
     [
-        (OperatorError("operator 'sum', key 'a': no good"), 1, "error: operator 'sum', key 'a': no good"),
+        (StepError("step 'sum', key 'a': no good"), 1, "error: step 'sum', key 'a': no good"),
         (HeldError("job 'clicks' is held by [run] 7"), 2, "error: job 'clicks' is held by [run] 7"),
         (KeyboardInterrupt(), 130, "error: aborted"),
         (ZeroDivisionError("oops"), 1, "error: ZeroDivisionError: oops (run with -v for the stack trace)"),
@@ -208,7 +236,7 @@ def test_an_error_is_one_message_on_stderr_and_a_status(program, ran, error, sta
 
 @pytest.mark.parametrize("arguments", [["run", "-v"], ["-v", "run"]])
 def test_verbose_shows_the_stack_trace(program, ran, arguments):
-    ran["error"] = OperatorError("no good")
+    ran["error"] = StepError("no good")
     found = call(*arguments, program)
     assert found.exit_code == 1
     assert "Traceback" in found.stderr
@@ -216,7 +244,7 @@ def test_verbose_shows_the_stack_trace(program, ran, arguments):
 
 
 def test_verbose_shows_the_whole_traceback_of_the_users_code(program, ran):
-    error = OperatorError("operator 'm': KeyError: 'user' (fail.py:6 in helper)")
+    error = StepError("step 'm': KeyError: 'user' (fail.py:6 in helper)")
     error.__cause__ = UserTraceback(
         "Traceback (most recent call last):\n  File \"fail.py\", line 6, in helper\nKeyError: 'user'"
     )
@@ -226,7 +254,7 @@ def test_verbose_shows_the_whole_traceback_of_the_users_code(program, ran):
 
 
 def test_a_long_message_is_not_broken_into_lines(program, ran):
-    ran["error"] = OperatorError("x" * 300)
+    ran["error"] = StepError("x" * 300)
     assert "x" * 300 in call("run", program).stderr
 
 
@@ -260,7 +288,7 @@ def test_graph_refuses_what_cannot_run(program):
         file.write("job.source('lost', iterable([1]))\n")
     found = call("graph", program)
     assert found.exit_code == 1
-    assert "operator 'lost' (source) leads nowhere" in found.stderr
+    assert "step 'lost' (source) has no sink" in found.stderr
 
 
 def test_sinks_lists_every_sink_with_its_guarantee():

@@ -77,17 +77,17 @@ def test_get_finds_text_numbers_and_tuples(state):
     assert cli("state", "get", "orders", "by-number", "2", "-s", state) == "4\n"
     assert cli("state", "get", "orders", "by-both", '["bob", 3]', "-s", state) == "6\n"
     answer = json.loads(cli("state", "get", "orders", "sum", "bob", "-s", state, "--at", "2", "--json"))
-    assert answer == {"operator": "sum", "key": "bob", "found": True, "value": 3, "sequence": 2}
+    assert answer == {"step": "sum", "key": "bob", "found": True, "value": 3, "sequence": 2}
 
 
 def test_get_of_what_is_not_there(state):
     for operator, key, named in (("sum", "nobody", "'nobody'"), ("by-number", "-5", "-5")):
         result = CliRunner().invoke(app, ["state", "get", "orders", operator, key, "-s", state])
         assert (result.exit_code, result.stdout) == (1, "null\n")
-        assert result.stderr == f"key {named} has no state in operator {operator!r} at checkpoint 4\n"
+        assert result.stderr == f"key {named} has no state in step {operator!r} at checkpoint 4\n"
     refusal = cli("state", "get", "orders", "by-number", '"2"', "-s", state, status=1)
     assert "keys of 'by-number' are int, not str: give 2, not '2'. It is 2 in a shell" in refusal
-    assert "no operator 'total'; there are 'by-both', 'by-number', 'sum'" in cli(
+    assert "no step 'total'; there are 'by-both', 'by-number', 'sum'" in cli(
         "state", "get", "orders", "total", "ada", "-s", state, status=1
     )
 
@@ -130,5 +130,5 @@ def test_diff_shows_the_key_and_the_time_of_a_timer(tmp_path):
         run.batch({"in": [{"k": "ada", "n": 1, "at": 3}]})
         newest = run.run.head.sequence
     output = cli("checkpoints", "diff", "timed", "1", str(newest), "-s", f"{tmp_path}/state", "--json")
-    (timers,) = [each for each in lines(output) if each["operator"] == "sums/timers"]
+    (timers,) = [each for each in lines(output) if each["step"] == "sums/timers"]
     assert [sample["key"] for sample in timers["samples"]] == [{"key": "ada", "time": 9, "name": "", "clock": "event"}]

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from page_site import HOSTILE, stored_job, write_history
+from support.page_site import HOSTILE, stored_job, write_history
 from tidewheel._cli import app
-from tidewheel._cli.top import all_jobs, one_job, plain
+from tidewheel._ui.cli.top import all_jobs, one_job, plain
 from tidewheel._ui.site import Site
 
 
@@ -55,8 +55,8 @@ def test_machines_get_the_same_as_json(url):
     (row,) = json.loads(shown("--json", "--state", url))
     assert (row["name"], row["state"]) == ("clicks", "failed")
     told = json.loads(shown("clicks", "--json", "--state", url))
-    assert [each["name"] for each in told["operators"]]
-    assert [(each["key"], each["operator"]) for each in told["hot_keys"]] == [("'ada'", "by-user")]
+    assert [each["name"] for each in told["steps"]]
+    assert [(each["key"], each["step"]) for each in told["hot_keys"]] == [("'ada'", "by-user")]
     assert told["batches"][-1]["sequence"] == 31
     status = json.loads(CliRunner().invoke(app, ["status", "clicks", "--json", "--state", url]).output)
     assert (told["committed_at"] // 10**6, told["rows_waiting"]) == (
@@ -66,12 +66,12 @@ def test_machines_get_the_same_as_json(url):
 
 
 @pytest.mark.parametrize("columns", ["80", "200"])
-def test_without_colours_the_steps_of_batches_are_figures(url, columns):
+def test_without_colours_the_phases_of_batches_are_figures(url, columns):
     answer = CliRunner().invoke(app, ["top", "--once", "clicks", "--state", url], env={"COLUMNS": columns})
     assert "█" not in answer.output
     batch = next(line.split() for line in answer.output.splitlines() if line.startswith("    31 "))
     assert batch[-8:] == ["100", "500", "10", "100", "300", "50", "20", "20"]
-    assert "ms: what the batch took, then its steps, in milliseconds" in answer.output
+    assert "ms: what the batch took, then its phases, in milliseconds" in answer.output
 
 
 def test_in_a_file_or_a_pipe_nothing_is_cut(url):
@@ -101,11 +101,11 @@ def test_eighty_columns_are_enough_and_errors_have_their_own_lines():
     now = 1_000.0
     row = {"name": "orders-by-user", "state": "running", "rate": 1_234_567.0, "rows_behind": 1_234_567}
     row |= {"sequence": 123_456, "committed_at": now - 3600, "now": now, "host": "a-machine-with-a-long-name"}
-    failed = row | {"name": "clicks", "state": "failed", "error": {"text": "operator 'count': it is odd. " * 8}}
+    failed = row | {"name": "clicks", "state": "failed", "error": {"text": "step 'count': it is odd. " * 8}}
     console = Console(width=80, file=io.StringIO())
     console.print(all_jobs([row, failed]))
     output = console.file.getvalue()
     for text in ("orders-by-user", "running", "1,234,567 rows", "123,456", "3600 s ago", "last commit"):
         assert text in output
-    assert "clicks: operator 'count': it is odd." in output
+    assert "clicks: step 'count': it is odd." in output
     assert output.count("odd") == 8

@@ -78,7 +78,21 @@ def test_payloads_that_are_none_are_told_apart_by_position(name):
     assert decoded == [Order("ada", 3), Order("bob", -(2**60))]
     assert list(errors) == [0, 2, 3]
     assert errors[0].startswith(f"{name}: ")
-    assert errors[2] == "there is no payload"
+    assert errors[2] == "the payload is null"
+
+
+class Shouted(codecs.PayloadCodec):
+    def decode(self, payload):
+        return {"text": payload.decode("ascii")}
+
+    def encode(self, columns):
+        return [text.encode() for text in columns["text"].to_pylist()]
+
+
+def test_a_codec_without_a_name_has_the_name_of_its_class_in_errors():
+    decoded, errors = decode_all(Shouted(), [b"A", b"\xff"])
+    assert decoded == [{"text": "A"}]
+    assert errors[1].startswith("Shouted: UnicodeDecodeError: ")
 
 
 def test_json_checks_fields_and_types():
@@ -164,7 +178,7 @@ def test_dead_letters_keep_their_bytes_and_their_columns_and_are_counted():
 def test_dead_letters_must_lead_somewhere():
     job = Job("decoding", state="memory:decoding-2", n_shards=4)
     job.source("in", iterable([{"value": b""}])).decode("parse", codecs.json()).sink("out", sinks.discard())
-    with pytest.raises(GraphError, match=r"output 1 of operator 'parse' \(decode\) leads nowhere, .* would be lost"):
+    with pytest.raises(GraphError, match=r"output 1 of step 'parse' \(decode\) is not read, .* would be lost"):
         job.plan()
 
 
@@ -173,5 +187,5 @@ def test_what_is_no_codec_and_no_column_is_refused():
     stream = job.source("in", iterable([{"value": b""}]))
     with pytest.raises(ConfigError, match=r"is not a codec of payloads; see tidewheel\.codecs"):
         stream.decode("parse", "json")  # type: ignore[arg-type]
-    with pytest.raises(GraphError, match="there is no column 'payload' to decode; there are user, amount"):
+    with pytest.raises(GraphError, match="there is no column 'payload' to decode; the columns are user, amount"):
         stream.decode("first", codecs.json(Order)).decode("again", codecs.json(), column="payload")

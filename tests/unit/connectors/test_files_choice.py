@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel._connectors.files.choose import Limits, ListedFile, chosen, in_order
+from tidewheel._connectors.files.choose import Limits, ListedFile, first_batch, in_order, waiting
 
 FILES = st.lists(
     st.builds(ListedFile, st.sampled_from([f"{n:02}" for n in range(12)]), st.integers(0, 9), st.integers(0, 5)),
@@ -25,10 +25,11 @@ LIMITS = st.builds(
 def taken_of(files: list[ListedFile], limits: Limits) -> list[list[ListedFile]]:
     """Return the batches until nothing is left."""
     batches: list[list[ListedFile]] = []
-    taken: set[str] = set()
-    while batch := chosen(files, taken.__contains__, limits, 10):
-        batches.append(batch)
-        taken |= {file.path for file in batch}
+    left = waiting(files, (), limits, 10)
+    while left:
+        count = first_batch(left, limits)
+        batches.append(in_order(left[:count], limits.order))
+        left = left[count:]
     return batches
 
 
@@ -55,7 +56,7 @@ def test_batches_follow_each_other_in_the_order_of_files(files, limits):
 @settings(deadline=None)
 @given(FILES, st.none() | st.integers(0, 9))
 def test_only_a_time_that_is_given_leaves_out_older_files(files, first):
-    kept = chosen(files, lambda _: False, Limits(), 10, first)
+    kept = waiting(files, (), Limits(), 10, first)
     assert set(kept) == {file for file in files if first is None or file.modified_ms >= first}
 
 
@@ -63,5 +64,5 @@ def test_only_a_time_that_is_given_leaves_out_older_files(files, first):
 @given(FILES, st.integers(1, 9))
 def test_a_file_that_has_just_changed_waits_until_it_has_settled(files, settle):
     limits = Limits(settle_ms=settle)
-    assert all(10 - file.modified_ms >= settle for file in chosen(files, lambda _: False, limits, 10))
-    assert set(chosen(files, lambda _: False, limits, 10 + settle)) == set(files)
+    assert all(10 - file.modified_ms >= settle for file in waiting(files, (), limits, 10))
+    assert set(waiting(files, (), limits, 10 + settle)) == set(files)

@@ -49,6 +49,12 @@ def values(reader: FilesReader, start: int = 0, tasks: int = 1) -> list[str]:
     return [row["value"] for row in batch(reader, start, tasks)[1]]
 
 
+def test_a_file_that_two_folders_of_a_glob_contain_is_read_once(tmp_path):
+    put(tmp_path, "a/day=1/one.txt", "once\n")
+    reader = opened(f"{tmp_path}/{{a,a/day=*}}", "text", recursive=True)
+    assert values(reader) == ["once"]
+
+
 def test_files_of_a_batch_come_by_time_and_then_by_name(tmp_path):
     for name, at in (("c", 100), ("a", 300), ("b", 100), ("d", 200)):
         put(tmp_path, f"{name}.txt", name, at)
@@ -141,12 +147,44 @@ def test_a_folder_that_has_not_changed_is_not_looked_through_again(tmp_path, mon
     os.utime(tmp_path, (100, 100))
     reader = opened(tmp_path)
     reader.end(0)
-    reader._listing.files(reader._is_taken)
-    monkeypatch.setattr(os, "scandir", None)
-    assert reader._listing.files(reader._is_taken) == []
+    reader._listing.files(reader._taken)
+    monkeypatch.setattr(os, "listdir", None)
+    assert reader._listing.files(reader._taken) == []
     monkeypatch.undo()
     put(tmp_path, "b.txt")
-    assert len(reader._listing.files(reader._is_taken)) == 1
+    assert len(reader._listing.files(reader._taken)) == 1
+
+
+def test_one_listing_serves_several_batches_of_a_backlog(tmp_path, monkeypatch):
+    for number in range(5):
+        put(tmp_path, f"{number}.txt", str(number), at=100 + number)
+    reader = opened(tmp_path, max_files_per_trigger=2)
+    reader._clock = lambda: 1000.0
+    assert values(reader) == ["0", "1"]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", None)
+        assert values(reader, 2) == ["2", "3"]
+        assert reader.end(4) == 5
+    put(tmp_path, "5.txt", "5", at=105)
+    assert values(reader, 5) == ["5"]
+
+
+def test_a_limit_of_the_run_is_in_bytes_and_a_batch_has_at_least_one_file(tmp_path):
+    for number in range(5):
+        put(tmp_path, f"{number}.txt", str(number) * 10, at=100 + number)
+    reader = opened(tmp_path)
+    reader.limit = 25
+    assert (reader.end(0), reader.amount(0, 2)) == (2, 20)
+    reader.limit = 1
+    assert (reader.end(2), reader.amount(2, 3)) == (3, 10)
+
+
+def test_a_batch_that_is_repeated_takes_the_same_files_from_the_listing(tmp_path):
+    for number in range(4):
+        put(tmp_path, f"{number}.txt", str(number), at=100 + number)
+    reader = opened(tmp_path, max_files_per_trigger=2)
+    assert values(reader) == values(reader) == ["0", "1"]
+    assert values(reader, 2) == ["2", "3"]
 
 
 def test_a_settling_time_leaves_out_files_that_are_being_written(tmp_path):
@@ -166,6 +204,21 @@ def test_a_name_that_comes_too_late_is_an_error_where_names_are_the_order(tmp_pa
     put(tmp_path, "a.txt")
     with pytest.raises(StateError, match=r"b\.txt was read, and .*a\.txt came after it"):
         reader.end(1)
+
+
+def test_a_store_is_listed_from_the_last_name_on_and_now_and_then_as_a_whole():
+    store = open_store("memory:files-by-name/in")
+    store.write("b.txt", b"b")
+    reader = opened("memory:files-by-name/in", "text", order="name")
+    now = [1000.0]
+    reader._clock = lambda: now[0]
+    assert values(reader) == ["b"]
+    for name in ("a.txt", "c.txt"):
+        store.write(name, name[:1].encode())
+    assert values(reader, 1) == ["c"]
+    now[0] += 61
+    with pytest.raises(StateError, match=r"c\.txt was read, and .*a\.txt came after it"):
+        reader.end(2)
 
 
 def test_ordered_is_accepted_with_a_warning(tmp_path):

@@ -11,9 +11,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._connectors.inbox import Block, Stored, decode_events, encode_events
-from tidewheel._connectors.inbox.events import compressed, packed
 from tidewheel.errors import CorruptError
+from tidewheel.fleet._inbox import Block, Stored, decode_events, encode_events
+from tidewheel.fleet._inbox.events import compressed, packed
 
 
 @pytest.mark.parametrize("size", [0, 1, 2**8 - 1, 2**8, 2**16 - 1, 2**16, 2**20])

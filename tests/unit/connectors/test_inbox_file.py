@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_inbox import block, in_a_child, whole
-from tidewheel._connectors.inbox import Block, decode_events, lag, limited, open_inbox
-from tidewheel._connectors.inbox.base import anonymous_producer
-from tidewheel._connectors.inbox.errors import InboxError
-from tidewheel._connectors.inbox.file import FileInbox
+from support.memory_inbox import block, in_a_child, whole
 from tidewheel._core import faults
-from tidewheel._fleet.router import Router
 from tidewheel.errors import ConfigError, CorruptError, StorageError
+from tidewheel.fleet import InboxError, Router, open_inbox
+from tidewheel.fleet._inbox import Block, decode_events, lag, limited
+from tidewheel.fleet._inbox.base import anonymous_producer
+from tidewheel.fleet._inbox.file import FileInbox
 
 
 @pytest.fixture
@@ -207,7 +206,7 @@ def test_marks_go_when_their_producer_is_silent_or_says_that_it_is_done(tmp_path
         assert again(inbox).marks(anonymous) == {0: 1}
         for days, expected in ((2, {"named"}), (40, set())):
             now = time.time() + days * 86400
-            monkeypatch.setattr("tidewheel._connectors.inbox.file.time.time", lambda now=now: now)
+            monkeypatch.setattr("tidewheel.fleet._inbox.file.time.time", lambda now=now: now)
             for number in range(1, 4):
                 inbox.append(f"later{days}", "s", [block(0, number, b"x" * 100)])
             with again(inbox) as fresh:
@@ -239,8 +238,8 @@ def test_marks_of_many_named_producers_take_half_of_the_log_at_most(tmp_path):
 
 _APPEND = """
 import sys
-from tidewheel._connectors.inbox.file import FileInbox
-from tidewheel._connectors.inbox import Block, encode_events
+from tidewheel.fleet._inbox.file import FileInbox
+from tidewheel.fleet._inbox import Block, encode_events
 inbox = FileInbox(sys.argv[1], 4, segment_bytes=int(sys.argv[3]))
 for number in range(1, int(sys.argv[4]) + 1):
     shards = range(4) if number % 2 else [number % 4]

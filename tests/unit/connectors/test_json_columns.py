@@ -23,7 +23,7 @@ def folder(tmp_path):
 def test_a_misspelt_column_is_told_with_the_file_the_columns_and_the_nearest_name(folder):
     source = files(folder, schema="user string, cent long")
     source.check()
-    assert source.doubts() == [
+    assert source.warnings() == [
         f"none of the first 3 records of {folder}/1.json has a column 'cent', which the source declares: it is null. "
         "They have user, cents; did you mean 'cents'?"
     ]
@@ -31,31 +31,31 @@ def test_a_misspelt_column_is_told_with_the_file_the_columns_and_the_nearest_nam
 
 def test_columns_that_are_there_are_not_told_whichever_record_has_them(folder):
     (folder / "1.json").write_bytes(CENTS + b'{"cent": 1}\nno record\n\n')
-    assert files(folder, schema="user string, cent long, cents long").doubts() == []
+    assert files(folder, schema="user string, cent long, cents long").warnings() == []
 
 
 def test_files_without_records_tell_nothing_and_the_next_one_is_looked_at(folder):
     (folder / "0.json").write_bytes(b"")
     (folder / "00.json").write_bytes(b"[1]\nno record")
     (folder / "1.json").unlink()
-    assert files(folder, schema="user string, cent long").doubts() == []
-    [doubt] = files(folder, schema="user string, amount long").doubts()
-    assert doubt.startswith(f"the first record of {folder}/2.json has no column 'amount'")
-    assert "did you mean" not in doubt
+    assert files(folder, schema="user string, cent long").warnings() == []
+    [warning] = files(folder, schema="user string, amount long").warnings()
+    assert warning.startswith(f"the first record of {folder}/2.json has no column 'amount'")
+    assert "did you mean" not in warning
 
 
 def test_compressed_files_are_looked_at(tmp_path):
     (tmp_path / "1.json.gz").write_bytes(gzip.compress(CENTS))
-    assert len(files(tmp_path, schema="cent long").doubts()) == 1
+    assert len(files(tmp_path, schema="cent long").warnings()) == 1
 
 
 def test_what_records_do_not_tell_is_not_told(folder):
-    assert files(folder, schema="user string, cent long", multiLine=True).doubts() == []
+    assert files(folder, schema="user string, cent long", multiLine=True).warnings() == []
 
 
 def test_other_formats_tell_their_columns_themselves_or_by_position(tmp_path):
     (tmp_path / "1.csv").write_text("ada,3\n")
-    assert files(tmp_path, schema="user string, cent long").doubts() == []
+    assert files(tmp_path, schema="user string, cent long").warnings() == []
 
 
 def test_a_run_tells_it_before_spark_starts(folder, monkeypatch, caplog):
@@ -66,5 +66,5 @@ def test_a_run_tells_it_before_spark_starts(folder, monkeypatch, caplog):
     job = Job("misspelt", state="memory:misspelt")
     job.source("in", files(folder, schema="user string, cent long")).sink("out", discard())
     with pytest.raises(RuntimeError, match="Spark would start now"):
-        job.run(bounded=True)
+        job.run(until="end")
     assert "job 'misspelt': source 'in': none of the first 3 records" in caplog.text

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from tidewheel._connectors import kept_logs
-from tidewheel._connectors.log_source import Log
+from tidewheel.connectors import Log
 
 
 class Opened(Log):

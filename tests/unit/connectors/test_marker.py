@@ -28,7 +28,7 @@ def test_what_was_published_is_recognised_after_a_round_trip():
 
 
 def test_a_job_that_begins_anew_is_refused_and_not_left_out():
-    with pytest.raises(StateError, match="sequence 5 of job 'orders' is not what was published"):
+    with pytest.raises(StateError, match="sequence 5 of job 'orders' differs from what was published"):
         published(2, 5).has(publication(5, b"of another life"))
     with pytest.raises(StateError, match="published with another state than this one"):
         published(2, 5).has(publication(3))
@@ -36,7 +36,7 @@ def test_a_job_that_begins_anew_is_refused_and_not_left_out():
 
 def test_a_node_with_another_state_is_not_told_to_remove_the_output():
     """The output is good: it is that of the nodes with the right state."""
-    with pytest.raises(StateError, match=r"Start this node with the --state of the fleet.*Do not remove") as refused:
+    with pytest.raises(StateError, match=r"Start this node with the --state of the fleet.*Do not delete") as refused:
         published(2, 5).has(publication(3, job="orders/1"))
     assert "reset" not in str(refused.value)
 
@@ -45,5 +45,5 @@ def test_it_stays_small():
     marker = published(*range(1, 1000))
     assert len(marker.published) == 64
     assert marker.has(publication(950))
-    with pytest.raises(StateError, match="overtaken long ago"):
+    with pytest.raises(StateError, match="replaced this one long ago"):
         marker.has(publication(1))

@@ -6,12 +6,13 @@ import threading
 
 import pytest
 
-from memory_inbox import MemoryInbox
+from support.memory_inbox import MemoryInbox
+from support.waiting import eventually
 from tidewheel._connectors.mqtt import bridge as bridges
-from tidewheel._connectors.mqtt.bridge import Bridging, MqttBridge, arrived
+from tidewheel._connectors.mqtt.bridge import Bridging, arrived
 from tidewheel._core.urls import Url
+from tidewheel.connectors import MqttBridge
 from tidewheel.errors import ConnectorError
-from waiting import eventually
 
 
 class Message:

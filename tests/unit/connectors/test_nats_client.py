@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from cell_places import in_parallel
+from support.cell_places import in_parallel
 from tidewheel._connectors.nats.client import NatsConnection
 from tidewheel.errors import ConnectorUnavailable
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._connectors.log_source import Log, PartitionedSource, Positions, limited
+from tidewheel._connectors.log_source import Positions, limited
 from tidewheel._connectors.log_stream import LogReader
+from tidewheel.connectors import Log, PartitionedSource
 from tidewheel.errors import ConfigError, StorageError
 
 SCHEMA = pa.schema([("value", pa.int64())])

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from pyarrow import dataset, parquet
 
 from tidewheel import Job, sinks
+from tidewheel._connectors.files.formats import CheckedFile
 from tidewheel._core import faults
 from tidewheel._engine.plan_sinks import PUBLISHING
-from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateError, StorageError
+from tidewheel.errors import ConfigError, CorruptError, StateError, StepError, StorageError
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
 
@@ -233,13 +234,13 @@ def test_more_partitions_than_open_files(tmp_path, folder, harnessed):
 
 def test_partition_by_a_column_that_is_not_there(tmp_path, folder, harnessed):
     harness = harnessed(sinks.files(folder, partition_by="day"), str(tmp_path / "state"))
-    with pytest.raises(OperatorError, match=r"sink 'out'.*no column day.*the records have n"):
+    with pytest.raises(StepError, match=r"sink 'out'.*no column day.*the records have n"):
         harness.stage(2, [{"n": 1}])
 
 
 def test_partition_by_every_column(tmp_path, folder, harnessed):
     harness = harnessed(sinks.files(folder, partition_by="n"), str(tmp_path / "state"))
-    with pytest.raises(OperatorError, match="no other column is left"):
+    with pytest.raises(StepError, match="no other column is left"):
         harness.stage(2, [{"n": 1}])
 
 
@@ -247,7 +248,7 @@ def test_a_full_disk_names_the_path_and_what_to_do(harness, folder, monkeypatch)
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(CheckedFile, "write", full)
     with pytest.raises(StorageError, match=r"out/_tidewheel/orders~out/staged.*disk is full: make room"):
         harness.stage(2, [{"n": 1}])
 

@@ -11,7 +11,7 @@ import pytest
 from tidewheel import sinks
 from tidewheel._connectors.sink import Publication, Staging
 from tidewheel._storage import open_store
-from tidewheel.errors import CorruptError, OperatorError
+from tidewheel.errors import CorruptError, StepError
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_for_each_gets_every_record_and_may_get_it_again(harnessed, state):
 def test_for_each_names_sink_record_and_error(harnessed, state):
     harness = harnessed(sinks.for_each(lambda record: 1 / record["n"]), state)
     token = harness.stage(2, [{"n": 0}])
-    with pytest.raises(OperatorError, match=r"sink 'out'.*\{'n': 0\} of sequence 2: ZeroDivisionError"):
+    with pytest.raises(StepError, match=r"sink 'out'.*\{'n': 0\} of sequence 2: ZeroDivisionError"):
         harness.publish(2, token)
 
 
@@ -120,7 +120,7 @@ def test_discard_stages_nothing(harnessed, state):
 
 def test_for_each_batch_needs_spark(harnessed, state):
     harness = harnessed(sinks.for_each_batch(print), state)
-    with pytest.raises(Exception, match="there is no Spark here"):
+    with pytest.raises(Exception, match="needs Spark for its DataFrame"):
         harness.publish(2, harness.stage(2, [{"n": 1}]))
 
 

@@ -185,7 +185,7 @@ def test_a_mismatch_is_refused_before_spark_starts(folder, monkeypatch):
     job = Job("mismatch", state="memory:mismatch")
     job.source("in", files(folder, "parquet", schema="n long")).sink("out", discard())
     with pytest.raises(ConfigError, match=r"a.json is json by its name"):
-        job.run(bounded=True)
+        job.run(until="end")
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_files_that_do_not_tell_their_columns_are_refused_before_spark_starts(fo
 
 def test_a_folder_that_tells_no_format_needs_one(folder):
     source = files(folder)
-    with pytest.raises(ConfigError, match=r"is empty yet, .* give format="):
+    with pytest.raises(ConfigError, match=r"is still empty, .* give format="):
         source.check()
     (folder / "clicks").touch()
-    with pytest.raises(ConfigError, match=r"the name of clicks in .* tells no format; give format="):
+    with pytest.raises(ConfigError, match=r"the format of clicks in .* does not follow from its name; give format="):
         source.check()
 
 

@@ -12,7 +12,7 @@ import pytest
 from tidewheel._connectors.memory.rate import RateReader
 from tidewheel._values import ROW
 from tidewheel.errors import ConfigError
-from tidewheel.sources import dataframe, rate
+from tidewheel.sources import dataframe, inbox, mqtt, rate
 
 
 def test_dataframe_calls_its_function_with_the_session():
@@ -61,6 +61,17 @@ def test_rate_that_is_frozen_ends_and_a_clock_that_is_set_back_gives_nothing():
     assert reader.end(start)["seconds"] == 5
 
 
+def test_rate_keeps_to_a_limit_in_whole_seconds():
+    now = [1000.0]
+    reader = RateReader(10, None, 0, clock=lambda: now[0])
+    start = reader.start()
+    now[0] += 60
+    reader.limit = 25
+    assert reader.amount(start, reader.end(start)) == 20
+    reader.limit = 1
+    assert reader.amount(start, reader.end(start)) == 10
+
+
 def test_rate_needs_a_pace():
     with pytest.raises(ConfigError, match="at least one row"):
         rate(0)
@@ -74,3 +85,12 @@ def test_a_declared_shape_is_nothing_to_most_sources():
 def test_sources_and_sinks_do_not_load_spark_until_they_are_used():
     code = "import sys, tidewheel.sources, tidewheel.sinks; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_relative_urls_of_buffers_and_inboxes_are_made_absolute(tmp_path, monkeypatch):
+    # Tasks can have another working directory than the program that names the folder.
+    monkeypatch.chdir(tmp_path)
+    broker = mqtt("mqtt://host", "a/#", buffer="file:buffer", client_id="me")
+    events = inbox("file:inbox", dead_letters="file:dead")
+    found = [broker.bridging.buffer, events.url, events.dead_letters]
+    assert [str(url) for url in found] == [f"file://{tmp_path}/{name}" for name in ("buffer", "inbox", "dead")]

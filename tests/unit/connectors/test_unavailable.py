@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from servers import free_ports
+from servers.stores import free_ports
 from tidewheel import sinks, sources
 from tidewheel.errors import ConnectorUnavailable
 

@@ -10,11 +10,11 @@ import threading
 
 import pytest
 
+from support.waiting import eventually
 from tidewheel._core import http_endpoint
 from tidewheel._core.http_endpoint import CONNECTIONS, Answer, HttpEndpoint, Request
 from tidewheel._core.http_guard import guard_for, open_guard_for
 from tidewheel._core.loopback_peer import is_stranger, peer_user
-from waiting import eventually
 
 
 def plain(request: Request) -> Answer:

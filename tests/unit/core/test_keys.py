@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
 from tidewheel._core.keys import canonical, check_n_shards, from_stored, shard_of, shard_of_stored, to_stored
-from tidewheel.errors import ConfigError, OperatorError
+from tidewheel.errors import ConfigError, StepError
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 PLAIN = st.one_of(st.text(), INT64, st.binary(), st.booleans(), st.floats(allow_nan=False))
@@ -103,7 +103,7 @@ def test_zeros_of_both_signs_are_one_key_as_they_are_to_python():
     ],
 )
 def test_what_would_not_come_back_as_an_equal_key_is_refused(key, said):
-    with pytest.raises(OperatorError, match=said):
+    with pytest.raises(StepError, match=said):
         to_stored(key)
 
 

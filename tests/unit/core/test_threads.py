@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from support.waiting import SOON
 from tidewheel._core.threads import BackgroundThread
-from waiting import SOON
 
 
 def test_an_unexpected_exception_is_told_and_the_work_goes_on():

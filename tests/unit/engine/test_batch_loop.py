@@ -17,15 +17,15 @@ NOW = 1000.0
 @pytest.mark.parametrize(
     ("trigger", "look", "decision"),
     [
-        (Trigger(), Look(NOW, 1.0, new_data=True), "batch"),
-        (Trigger(), Look(NOW, 1.0), "wait"),
-        (Trigger(), Look(NOW, None, unrecorded=True), "batch"),
-        (Trigger(tick=1.0), Look(NOW, 1.0, ticked=999), "batch"),
-        (Trigger(tick=1.0), Look(NOW, 1.0, ticked=1000), "wait"),
-        (Trigger(tick=5.0), Look(NOW + 4.9, 1.0, ticked=200), "wait"),
-        (Trigger(ends=True), Look(NOW, None), "end"),
-        (Trigger(ends=True), Look(NOW, None, unrecorded=True), "end"),
-        (Trigger(ends=True), Look(NOW, 1.0, new_data=True), "batch"),
+        (Trigger(), Look(NOW, new_data=True), "batch"),
+        (Trigger(), Look(NOW), "wait"),
+        (Trigger(), Look(NOW, unrecorded=True), "batch"),
+        (Trigger(tick=1.0), Look(NOW, ticked=999), "batch"),
+        (Trigger(tick=1.0), Look(NOW, ticked=1000), "wait"),
+        (Trigger(tick=5.0), Look(NOW + 4.9, ticked=200), "wait"),
+        (Trigger(ends=True), Look(NOW), "end"),
+        (Trigger(ends=True), Look(NOW, unrecorded=True), "end"),
+        (Trigger(ends=True), Look(NOW, new_data=True), "batch"),
     ],
 )
 def test_a_batch_is_due_with_new_data_a_tick_or_a_start_to_record(trigger, look, decision):
@@ -34,7 +34,7 @@ def test_a_batch_is_due_with_new_data_a_tick_or_a_start_to_record(trigger, look,
 
 def test_a_clock_that_was_set_back_gives_no_tick_until_it_has_caught_up():
     trigger = Trigger(tick=1.0)
-    assert decide(trigger, Look(NOW - 100, 1.0, ticked=tick_of(trigger, NOW))) == "wait"
+    assert decide(trigger, Look(NOW - 100, ticked=tick_of(trigger, NOW))) == "wait"
     assert is_time(Trigger(interval=5.0), NOW - 100, NOW) == 0.0
 
 
@@ -51,7 +51,7 @@ class Numbers(SourceReader):
     schema: ClassVar = pa.schema([("value", pa.int64())])
 
     def __init__(self, there: int, limit: int = 10, start: int = 0) -> None:
-        self.there, self.limit, self._start = there, limit, start
+        self.there, self.most, self._start = there, limit, start
         self.frozen: int | None = None
         self.released: list[int] = []
         self.closed = False
@@ -63,7 +63,7 @@ class Numbers(SourceReader):
         self.frozen = self.there
 
     def end(self, start: int) -> int:
-        return min(start + self.limit, self.there if self.frozen is None else self.frozen)
+        return min(start + self.most, self.there if self.frozen is None else self.frozen)
 
     def splits(self, start: int, end: int, tasks: int) -> list:
         return []
@@ -118,6 +118,26 @@ def test_a_start_that_may_change_is_committed_without_data(kind, expected):
     assert waiting.wait(60)
     loop.stop()
     assert batches == expected
+
+
+def test_batches_have_a_limit_by_duration_only_where_one_is_wanted():
+    class Limited(Numbers):
+        def end(self, start):
+            return min(super().end(start), self.there if self.limit is None else start + self.limit)
+
+        def amount(self, start, end):
+            return end - start
+
+    def sizes(trigger):
+        batches = []
+        reader = Limited(5000, limit=10_000)
+        run(BatchLoop({"in": reader}, {}, trigger, lambda s, e, _: batches.append(e["in"] - s["in"])))
+        assert sum(batches) == 5000
+        return batches
+
+    assert sizes(Trigger(ends=True)) == [5000]
+    first, *others = sizes(Trigger(ends=True, longest=60.0))
+    assert (first, others) == (1000, [4000])
 
 
 def test_an_error_of_a_batch_ends_the_loop_and_is_raised_with_the_positions_uncommitted():

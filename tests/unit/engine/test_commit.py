@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel import Job, count, sum_
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo, PinnedCell
+from tidewheel._checkpoint.manifest import OperatorInfo, PinnedCell
 from tidewheel._checkpoint.named_results import result_fields
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import (
@@ -24,11 +24,13 @@ from tidewheel._engine.commit import (
     staged_outputs,
 )
 from tidewheel._engine.report import Attempt, Failure, Report, Staged, decode, encode
-from tidewheel._state.codec import pickle_codec
 from tidewheel._state.compaction import Merged
+from tidewheel._state.layout import NUMBERS, Accumulator, StateLayout
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.type_description import UNDECLARED, Field
-from tidewheel.errors import OperatorError, StateError, TidewheelError
+from tidewheel.checkpoints import CheckpointId, Manifest
+from tidewheel.codecs import pickle_codec
+from tidewheel.errors import StateError, StepError, TidewheelError
 from tidewheel.sinks import collect
 
 
@@ -137,8 +139,8 @@ def test_a_batch_is_accepted_only_if_all_blocks_of_the_reported_attempts_were_co
 
 
 def test_a_program_error_comes_before_all_else():
-    with pytest.raises(OperatorError, match=r"^operator 'x', record 1: it fails$"):
-        check_reports([Report(1, 0, Failure("operator 'x', record 1: it fails", "x"))], [0, 1], 4)
+    with pytest.raises(StepError, match=r"^step 'x', record 1: it fails$"):
+        check_reports([Report(1, 0, Failure("step 'x', record 1: it fails", "x"))], [0, 1], 4)
 
 
 def test_reports_travel_as_bytes():
@@ -209,7 +211,9 @@ def test_the_manifest_tells_of_every_operator_with_state():
             "aggregate",
             "msgpack",
             1,
-            fingerprint="count:n, sum:n, rows:",
+            layout=StateLayout(
+                NUMBERS, numbers=(Accumulator("count", "n"), Accumulator("sum", "n"), Accumulator("rows"))
+            ),
             values=result_fields({"total": "sum:n", "rows": "rows:"}),
         ),
     }

@@ -5,16 +5,24 @@ from __future__ import annotations
 import pytest
 
 from tidewheel import Job, count
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo
+from tidewheel._checkpoint.manifest import OperatorInfo
 from tidewheel._engine.compatibility import check_program
 from tidewheel._engine.stored_names import idle_aliases
+from tidewheel._state.layout import NUMBERS, Accumulator, StateLayout
+from tidewheel.checkpoints import CheckpointId, Manifest
 from tidewheel.errors import StateError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
 
 MAP = OperatorInfo("stateful_map", "msgpack", 1)
-SUM = OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:n, sum:n")
+
+
+def numbers(*folds: str) -> StateLayout:
+    return StateLayout(NUMBERS, numbers=tuple(Accumulator(fold, "n") for fold in folds))
+
+
+SUM = OperatorInfo("aggregate", "msgpack", 1, layout=numbers("count", "sum"))
 MANIFEST = Manifest(CheckpointId("job", 3), n_shards=64, operators={"total": MAP})
 
 
@@ -36,7 +44,7 @@ def test_another_number_of_shards_says_which_to_set():
 
 
 def test_an_operator_that_the_program_lacks_is_named_with_those_that_it_has():
-    with pytest.raises(StateError, match=r"names the operator 'a', 'b', which the program lacks \(it has 'c'\)"):
+    with pytest.raises(StateError, match=r"names the step 'a', 'b', which the program lacks \(it has 'c'\)"):
         check({"a": MAP, "b": MAP}, {"c": MAP})
     with pytest.raises(StateError, match=r"it has none with state.*--allow-dropped-state a "):
         check({"a": MAP}, {})
@@ -53,7 +61,7 @@ def test_its_state_can_be_given_up():
 
 
 def test_only_the_state_of_the_operators_that_are_named_is_given_up():
-    with pytest.raises(StateError, match=r"the operator 'total', which.*--allow-dropped-state total "):
+    with pytest.raises(StateError, match=r"the step 'total', which.*--allow-dropped-state total "):
         check({"last": MAP, "total": MAP}, {"sum": MAP}, allow=("last",))
     with pytest.raises(StateError, match=r"Nothing is stored under 'lst', which is to be dropped"):
         check({"last": MAP}, {}, allow=("lst",))
@@ -88,7 +96,7 @@ def test_an_alias_of_which_nothing_is_stored_is_told():
 
 def test_another_codec_is_refused():
     with pytest.raises(
-        StateError, match="operator 'a': its state is stored as msgpack, and the program would read it as pickle"
+        StateError, match="step 'a': its state is stored as msgpack, and the program would read it as pickle"
     ):
         check({"a": MAP}, {"a": OperatorInfo("stateful_map", "pickle", 1)})
 
@@ -104,7 +112,7 @@ def test_an_aggregate_is_like_no_other():
 
 
 def test_other_aggregates_are_refused():
-    other = OperatorInfo("aggregate", "msgpack", 1, fingerprint="count:n, max:n")
+    other = OperatorInfo("aggregate", "msgpack", 1, layout=numbers("count", "max"))
     with pytest.raises(StateError, match="kept count:n, sum:n for each key, and now keeps count:n, max:n"):
         check({"a": SUM}, {"a": other})
 

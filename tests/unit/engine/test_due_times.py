@@ -12,10 +12,9 @@ from tidewheel._core.keys import shard_of
 from tidewheel._engine.due_times import DueTimes
 from tidewheel._engine.report import Report
 from tidewheel._state.timers import NEVER
-from tidewheel._testing.clock import Clock
 from tidewheel._testing.plain_copies import PlainCopies
 from tidewheel.sinks import collect
-from tidewheel.testing import MemoryRun
+from tidewheel.testing import Clock, MemoryRun
 
 MAX = 2**63 - 1
 names = itertools.count()

@@ -1,4 +1,4 @@
-"""A program changes: its state's version, its operators' names. The state follows, or the start is refused."""
+"""A program changes: its state's version, its steps' names. The state follows, or the start is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from tidewheel import Job, StoredJob
+from tidewheel import Job, RunOptions, StoredJob
 from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._engine.stopped_job import states
 from tidewheel._state.type_change import change
@@ -175,10 +175,10 @@ def test_another_default_of_a_field_is_for_new_keys_and_states_that_lack_it_keep
     send(total(url, function=keep, **declared(Limited)), ("ada", 5))
     job = total(url, name, function=keep, **declared(Unlimited), **aliases)
     with MemoryRun(job) as run:
-        moved = [f"operator {name!r}: it continues with the state of 'total'"] if aliases else []
+        moved = [f"step {name!r}: it continues with the state of 'total'"] if aliases else []
         assert run.run.notices == [
             *moved,
-            f"operator {name!r}: stored states that lack 'limit' (10) get the default of before, and new keys begin with today's",
+            f"step {name!r}: stored states that lack 'limit' (10) get the default of before, and new keys begin with today's",
         ]
         assert run.run.head.kind == "upgrade"
         run.batch({"in": [{"user": "eve", "amount": 1}]})
@@ -223,7 +223,7 @@ def test_an_upgrade_that_fails_names_versions_and_key_and_changes_nothing(url):
 
 def test_an_alias_keeps_the_state_of_a_renamed_operator(url):
     send(total(url), ("ada", 1), ("bob", 2))
-    with pytest.raises(StateError, match="names the operator 'total' with 2 keys, which the program lacks"):
+    with pytest.raises(StateError, match="names the step 'total' with 2 keys, which the program lacks"):
         send(total(url, "sum"), ("ada", 1))
     job = total(url, "sum", aliases=["total"])
     send(job, ("ada", 10))
@@ -274,11 +274,11 @@ def test_how_many_keys_go_is_said_before_and_when_they_are_dropped(url):
     send(total(url), *((f"u{n}", n) for n in range(1, 31)))
     send(total(url), ("u1", 5))
     with pytest.raises(
-        StateError, match=r"names the operator 'total' with 30 keys, which the program lacks \(it has 'sum'\)"
+        StateError, match=r"names the step 'total' with 30 keys, which the program lacks \(it has 'sum'\)"
     ):
         send(total(url, "sum"), ("ada", 1))
     with MemoryRun(total(url, "sum"), allow_dropped_state=["total"]) as run:
-        assert run.run.notices == ["operator 'total': its state is removed, 30 keys"]
+        assert run.run.notices == ["step 'total': its state is removed, 30 keys"]
     reader = StateReader(open_store(url), StoredJob("orders", state=url).show(2))
     assert reader.count("total", exactly=10) == (30, False)
 
@@ -307,7 +307,7 @@ def test_an_alias_without_state_is_told_at_the_start(url):
 @pytest.mark.parametrize("given", [True, "total"])
 def test_state_is_given_up_by_a_list_of_names_only(url, given):
     with pytest.raises(ConfigError, match=r"allow_dropped_state is a list of names"):
-        total(url).run(allow_dropped_state=given)
+        total(url).run(options=RunOptions(allow_dropped_state=given))
 
 
 @pytest.mark.parametrize("option", ["allow_dropped_state", "allow_dropped_source", "drop_unpublished"])
@@ -333,7 +333,7 @@ def test_in_memory_too_a_source_goes_by_name_only(url):
     with pytest.raises(StateError, match=r"--allow-dropped-source a: the program has that source"):
         MemoryRun(reading(url, "a"), allow_dropped_source=["a", "b"])
     with MemoryRun(reading(url, "a"), allow_dropped_source=["b"]) as run:
-        assert run.run.notices == ["source 'b': its offsets are forgotten"]
+        assert run.run.notices == ["source 'b': its offsets are deleted"]
         run.batch({"a": [{"n": 2}]})
     with MemoryRun(reading(url, "a")) as run:
         assert run.run.notices == []
@@ -356,7 +356,7 @@ def test_dropped_state_is_gone_from_manifest_and_files_and_is_not_asked_for_agai
     records = {"in": [{"user": f"u{number}"} for number in range(50)]}
     with MemoryRun(counting(url, "a", "b")) as run:
         run.batch(records)
-    with pytest.raises(StateError, match="names the operator 'b'"):
+    with pytest.raises(StateError, match="names the step 'b'"):
         MemoryRun(counting(url, "a"))
     with MemoryRun(counting(url, "a"), allow_dropped_state=["b"]) as run:
         run.batch(records)
@@ -366,5 +366,5 @@ def test_dropped_state_is_gone_from_manifest_and_files_and_is_not_asked_for_agai
     with MemoryRun(counting(url, "a", "b")) as run:
         run.batch(records)
         kept = states(run.run.store, run.run.head)
-    assert kept["b"]["u7"] == b"\x01", "the operator begins anew"
+    assert kept["b"]["u7"] == b"\x01", "the step begins anew"
     assert kept["a"]["u7"] == b"\x03"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from hostile_records import GOOD, HOSTILE, NAMES, run
+from support.hostile_records import GOOD, HOSTILE, NAMES, run
 from tidewheel import StatefulLogic, codecs, count, max_, sinks, sum_, tumbling
 from tidewheel.testing import MemoryRun
 
@@ -100,7 +100,7 @@ def test_no_record_ends_a_job_at_any_step(step):
     ids, dead = run(lambda job, records: as_ids(step, STEPS[step](job, records)))
     assert all(letter["error"] for letter in dead)
     named = {json.loads(letter["record"]).get("id") for letter in dead if letter["record"].startswith("{")}
-    named |= {int(letter["key"]) for letter in dead if step == "on_timer" and letter["operator"] == "m"}
+    named |= {int(letter["key"]) for letter in dead if step == "on_timer" and letter["step"] == "m"}
     if step not in WHOLE:
         assert set(range(GOOD)) <= set(ids)
         assert step in FILTERS or set(ids) | named >= set(range(GOOD + len(NAMES)))
@@ -172,7 +172,7 @@ def test_columns_with_times_that_python_lacks_are_put_aside():
     with MemoryRun(job) as memory:
         memory.batch({"in": [0, 1, 2]})
     assert [row["id"] for row in out.records] == [row["id"] for row in ids.records] == [0, 2]
-    assert [letter["operator"] for letter in dead.records] == ["all", "m"]
+    assert [letter["step"] for letter in dead.records] == ["all", "m"]
 
 
 def test_the_generator_has_what_it_should():

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tidewheel import Job, Message, Output, StatefulLogic, count, tumbling
+from tidewheel import Job, Message, Output, StatefulLogic, Timer, count, tumbling
 from tidewheel._core import faults
-from tidewheel._fleet.run import FleetRun
-from tidewheel._state.timers import Timer
 from tidewheel.errors import FencedError
+from tidewheel.fleet._nodes.run import FleetRun
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import Clock, MemoryRun

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tidewheel import Job, StoredJob
 from tidewheel._cli import app
 from tidewheel._engine import import_text
-from tidewheel.errors import ConfigError, OperatorError, StateError
+from tidewheel.errors import ConfigError, StateError, StepError
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -121,19 +121,19 @@ def test_json_lines_have_types_of_their_own(tmp_path):
         (
             "a.csv",
             "key,balance\nada,1\nbob,much\n",
-            r"a\.csv, line 3: the column 'balance' has 'much', which is no int",
+            r"a\.csv, line 3: the column 'balance' has 'much', which is not int",
         ),
-        ("a.csv", "key,balance\nada, 1\n", r"line 2: the column 'balance' has ' 1', which is no int"),
-        ("a.csv", "key,balance\nada,\n", r"line 2: the column 'balance' has '', which is no int"),
+        ("a.csv", "key,balance\nada, 1\n", r"line 2: the column 'balance' has ' 1', which is not int"),
+        ("a.csv", "key,balance\nada,\n", r"line 2: the column 'balance' has '', which is not int"),
         ("a.csv", "key,balance\nada,1,2\n", r"line 2: it has 3 values, and the first line names 2 columns"),
         ("a.csv", "key,balance\n,1\n", r"line 2: the column 'key' has no key"),
-        ("a.csv", "key,vip\nada,1\n", r"line 2: .* '1', which is no bool \(true or false\)"),
+        ("a.csv", "key,vip\nada,1\n", r"line 2: .* '1', which is not bool \(true or false\)"),
         ("a.csv", "key,since\nada,soon\n", r"a\.csv, line 2: the state of key 'ada' does not fit .*since"),
-        ("a.csv", 'key,owner\nada,"x\nbob,1\n', r"line 3: it is no line of CSV"),
-        ("a.csv", "key,ballance\nada,1\n", r"there is the column 'ballance'\. Found ballance beside the key"),
+        ("a.csv", 'key,owner\nada,"x\nbob,1\n', r"line 3: it is not valid CSV"),
+        ("a.csv", "key,ballance\nada,1\n", r"there is the column 'ballance'\. Found ballance and the key"),
         ("a.csv", "key,key\nada,1\n", r"line 1: the column 'key' is named twice"),
         ("a.csv", "", r"line 1: there is no first line with the names"),
-        ("a.jsonl", '{"key": "a"}\n{"key": \n', r"a\.jsonl, line 2: it is no JSON"),
+        ("a.jsonl", '{"key": "a"}\n{"key": \n', r"a\.jsonl, line 2: it is not valid JSON"),
         ("a.jsonl", "[1]\n", r"line 1: it is list, not an object"),
         ("a.jsonl", '{"key": "a", "balance": "1"}\n', r"line 1: the state of key 'a' does not fit .*Expected `int`"),
         ("a.jsonl", '{"key": "a"}\n{"key": "b", "x": 1}\n', r"line 2: .*there is the column 'x'"),
@@ -157,7 +157,7 @@ def test_a_file_without_the_key_or_with_other_bytes_is_told(tmp_path):
     with pytest.raises(ConfigError, match=r"a\.csv, line 1: there is no column 'key'.*the columns are ada, 3"):
         job.import_state("account", written(tmp_path, "a.csv", "ada,3\n"))
     (tmp_path / "b.csv").write_bytes(b"key,owner\nada,\xff\xfe\n")
-    with pytest.raises(ConfigError, match=r"b\.csv has bytes that are no UTF-8"):
+    with pytest.raises(ConfigError, match=r"b\.csv has bytes that are not UTF-8"):
         job.import_state("account", tmp_path / "b.csv")
     with pytest.raises(ConfigError, match=r"^there is no file .*nowhere\.csv"):
         job.import_state("account", tmp_path / "nowhere.csv")
@@ -182,7 +182,7 @@ def test_keys_have_the_type_that_the_program_declares(tmp_path):
     by_function = job_of(tmp_path / "text")
     assert by_function.import_state("account", file) == 1
     assert list(scanned(by_function)) == ["7"]
-    with pytest.raises(StateError, match="line 2: the column 'key' has 'ada', which is no int"):
+    with pytest.raises(StateError, match="line 2: the column 'key' has 'ada', which is not int"):
         by_column.import_state("account", written(tmp_path, "b.csv", "key,balance\nada,1\n"))
     with pytest.raises(StateError, match=r"the key '7' is of type str, and the keys of 'account' are of type int"):
         by_column.import_state("account", pa.table({"key": ["7"], "balance": [1]}))
@@ -215,7 +215,7 @@ def test_a_job_whose_keys_are_of_another_type_than_the_imported_ones_stops(tmp_p
         job.import_state("account", [(7, {"balance": 1})])
     with (
         MemoryRun(job) as run,
-        pytest.raises(OperatorError, match=r"'by': all keys must be of one type, not int and str"),
+        pytest.raises(StepError, match=r"'by'.*: all keys must be of one type, not int and str"),
     ):
         run.batch({"in": [{"user": 7}]})
 

@@ -13,11 +13,10 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from support.waiting import SOON
 from tidewheel import Job, StoredJob, cells
 from tidewheel._checkpoint.fleet_ledger import FleetLedger
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
-from tidewheel._checkpoint.store import CheckpointStore
-from tidewheel._checkpoint.transfer import JobPlace
+from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._cli import app
 from tidewheel._cli.status import lines
 from tidewheel._engine.control import order_stop, rescale
@@ -29,10 +28,10 @@ from tidewheel._observe.run_history import RunHistory
 from tidewheel._storage import open_store
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._time.frontier import Frontier
+from tidewheel.checkpoints import CheckpointId, CheckpointStore, Manifest
 from tidewheel.errors import NotFound, StateError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
-from waiting import SOON
 
 _names = itertools.count()
 SECOND = 10**9
@@ -171,18 +170,18 @@ def test_a_run_is_seen_while_it_has_the_job(job):
 
 def test_the_order_to_stop_is_for_one_run_and_survives_a_rescale(job):
     with MemoryRun(job) as first, cells.open(job.cells_url) as connection:
-        assert not first.run.cells.told_to_stop(first.run.token)
+        assert not first.run.cells.stop_ordered(first.run.token)
         order_stop(connection, first.run.token)
         rescale(job.cells_url, 2)
-        assert first.run.cells.told_to_stop(first.run.token)
+        assert first.run.cells.stop_ordered(first.run.token)
     with MemoryRun(job) as second:
-        assert not second.run.cells.told_to_stop(second.run.token)
+        assert not second.run.cells.stop_ordered(second.run.token)
 
 
 def test_an_order_that_cannot_be_read_stops_nobody(job):
     with MemoryRun(job) as run, cells.open(job.cells_url) as connection:
         connection.writer("stop", int, namespace="job", type_name="tidewheel.StopOrder").write(7)
-        assert not run.run.cells.told_to_stop(run.run.token)
+        assert not run.run.cells.stop_ordered(run.run.token)
 
 
 def test_a_stored_job_stops_the_run_that_has_it(job):
@@ -190,7 +189,7 @@ def test_a_stored_job_stops_the_run_that_has_it(job):
         run.batch({"in": [{"n": 1}]})
         stored = StoredJob("job", state=job.state)
         assert not stored.stop("1 ms")
-        assert run.run.cells.told_to_stop(run.run.token)
+        assert run.run.cells.stop_ordered(run.run.token)
     assert stored.stop()
 
 
@@ -200,7 +199,7 @@ def test_stop_waits_until_the_run_has_let_go(job):
     def run_until_told() -> None:
         with MemoryRun(job) as run:
             began.set()
-            while not run.run.cells.told_to_stop(run.run.token):
+            while not run.run.cells.stop_ordered(run.run.token):
                 threading.Event().wait(0.01)
 
     thread = threading.Thread(target=run_until_told)
@@ -341,7 +340,7 @@ def test_a_first_start_is_stopped_as_any_run(job):
     run = starting(job)
     holder, ended = stop(*find(open_store(job.state), "job"), 0)
     assert (holder.run, ended) == (run.token, False)
-    assert run.cells.told_to_stop(run.token)
+    assert run.cells.stop_ordered(run.token)
     run.release()
 
 

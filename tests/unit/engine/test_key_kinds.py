@@ -1,4 +1,4 @@
-"""Which types the keys of operators have, as a commit says it."""
+"""Which types the keys of steps have, as a commit says it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tidewheel import Job
 from tidewheel._engine.key_kinds import check_joins, kinds_of_state
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -31,9 +31,7 @@ def test_stored_keys_keep_their_type_until_it_is_known_that_others_come_too():
     assert kinds_of_state(plan, {}, stored) == kinds_of_state(plan, {"by-t": "str"}, stored) == stored
     assert kinds_of_state(plan, {"by-n": "int"}, stored) == {}
     assert kinds_of_state(plan, {"by-n": "int", "by-t": "str"}, stored) == {}
-    with pytest.raises(
-        OperatorError, match=r"'count': the keys in its stored state are of type str, .* are of type int"
-    ):
+    with pytest.raises(StepError, match=r"'count': the keys in its stored state are of type str, .* are of type int"):
         kinds_of_state(plan, {"by-n": "int", "by-t": "int"}, stored)
 
 
@@ -54,7 +52,7 @@ def joined(name: str) -> Job:
 def test_a_join_whose_sides_have_keys_of_different_types_is_refused_since_nothing_would_pair():
     with MemoryRun(joined("paid")) as run:
         run.batch({"orders": [{"id": 7, "at": 1}]})
-        with pytest.raises(OperatorError, match=r"'paid': its left stream has keys of type int, .* str; .*convert"):
+        with pytest.raises(StepError, match=r"'paid': its left stream has keys of type int, .* str; .*convert"):
             run.batch({"payments": [{"id": "7", "at": 2}]})
 
 
@@ -88,13 +86,11 @@ def meeting(name: str) -> Job:
 def test_numbers_of_two_types_that_meet_in_a_union_over_two_batches_are_refused(key):
     with MemoryRun(meeting(f"meeting-{key}")) as run:
         run.batch({"a": [{"id": 1}]})
-        with pytest.raises(
-            OperatorError, match=r"operator 'count': the keys that 'by-a', 'by-b' give are of the types"
-        ):
+        with pytest.raises(StepError, match=r"step 'count': the keys that 'by-a', 'by-b' give are of the types"):
             run.batch({"b": [{"id": key}]})
     with (
         MemoryRun(meeting(f"meeting-{key}")) as run,
-        pytest.raises(OperatorError, match=r"Convert the keys to one type in the key functions"),
+        pytest.raises(StepError, match=r"Convert the keys to one type in the key functions"),
     ):
         run.batch({"b": [{"id": key}]})
 

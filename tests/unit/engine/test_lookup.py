@@ -50,7 +50,7 @@ def test_a_query_answers_with_the_last_committed_value_while_the_job_runs(job):
         batch(run, "ada", "bob")
         found = job.query("seen", "ada")
         assert (found.value, found.sequence) == (Seen(2), 4)
-    with pytest.raises(GraphError, match="no operator 'sean' with state; there are 'seen'"):
+    with pytest.raises(GraphError, match="no step 'sean' with state; there are 'seen'"):
         job.query("sean", "ada")
 
 
@@ -67,13 +67,13 @@ def test_the_endpoint_answers_the_same_on_the_loopback_interface_alone(job):
     with MemoryRun(job) as run, Endpoint(job._lookup(), 0) as endpoint:
         batch(run, "a/b c", "ä")
         assert endpoint.url.startswith("http://127.0.0.1:")
-        answer = {"operator": "seen", "key": "a/b c", "found": True, "value": {"n": 1}, "sequence": 3}
+        answer = {"step": "seen", "key": "a/b c", "found": True, "value": {"n": 1}, "sequence": 3}
         assert fetch(f"{endpoint.url}/seen/a%2Fb%20c") == (200, answer)
         assert fetch(f"{endpoint.url}/seen/%C3%A4")[0] == 200
         status, answer = fetch(f"{endpoint.url}/seen/nobody")
         assert (status, answer["found"], answer["value"]) == (404, False, None)
         status, answer = fetch(f"{endpoint.url}/nothing/ada")
-        assert (status, "no operator 'nothing'" in answer["error"]) == (404, True)
+        assert (status, "no step 'nothing'" in answer["error"]) == (404, True)
         assert fetch(f"{endpoint.url}/seen")[0] == 400
         with pytest.raises(ConfigError, match=f"port {endpoint.port}"):
             Endpoint(job._lookup(), endpoint.port)

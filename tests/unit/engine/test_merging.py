@@ -14,21 +14,18 @@ from hypothesis import strategies as st
 
 from tidewheel import Job, StoredJob
 from tidewheel._checkpoint.garbage import collect
-from tidewheel._checkpoint.manifest import CheckpointId
 from tidewheel._checkpoint.names import path, sequence_of
 from tidewheel._checkpoint.pages import PageReader
-from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.fork import fork
 from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._checkpoint.tools.savepoint import make_savepoint
-from tidewheel._checkpoint.transfer import JobPlace
 from tidewheel._core import faults
 from tidewheel._engine import merging as module
-from tidewheel._engine.move import move
 from tidewheel._engine.stopped_job import states
-from tidewheel._state.codec import msgpack_codec
 from tidewheel._state.compaction import merge_due
 from tidewheel._storage import open_store
+from tidewheel.checkpoints import CheckpointId, StreamCheckpoints
+from tidewheel.codecs import msgpack_codec
 from tidewheel.sinks import discard
 from tidewheel.testing import MemoryRun
 
@@ -147,7 +144,7 @@ steps = st.lists(
 @given(steps, st.sampled_from([0, 1 << 20]), st.data())
 # Not shrunk: a shorter story is found in no time that anybody would wait.
 @settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-def test_batches_merges_crashes_restores_forks_moves_and_collections_in_any_order_give_a_plain_dict(todo, floor, data):
+def test_batches_merges_crashes_restores_forks_and_collections_in_any_order_give_a_plain_dict(todo, floor, data):
     url = f"memory:merging-{next(_fresh)}"
     job, spare = Model(url, "job", {}), Model(url, "spare", {})
     jobs = [job, spare]
@@ -185,12 +182,6 @@ def test_batches_merges_crashes_restores_forks_moves_and_collections_in_any_orde
             job = Model(url, name, dict(job.expected))
             job.floor = floor
             jobs.append(job)
-        elif step == "move":
-            job.stopped()
-            user = data.draw(st.sampled_from(USERS))
-            if user in job.expected and user not in spare.expected:
-                move(JobPlace(job.name, url), JobPlace("spare", url), keys=[user])
-                spare.expected[user] = job.expected.pop(user)
         job.check()
     for model in jobs:
         model.check_clean()
@@ -360,3 +351,23 @@ def test_a_batch_that_waits_for_a_merge_keeps_its_files_meanwhile(monkeypatch):
         run.batch({"in": [{"user": "a", "n": 1}]})
         assert any(name.endswith(".run") for name in run.run.head.needed_names())
     assert held(url, "job") == {"a": 5}
+
+
+def test_large_merges_are_spread_over_several_commits(monkeypatch):
+    monkeypatch.setattr(module, "AT_ONCE_BYTES", 1)
+    url = f"memory:spread-{next(_fresh)}"
+    run = MemoryRun(make_job("spread", url, n_shards=8))
+    run.run.merging.spread = True
+    run.run.merging.due = partial(merge_due, fan=4, floor_bytes=FAR)
+    users = [f"user-{number}" for number in range(60)]
+    merged, done = run.run.merging.merge, []
+    run.run.merging.merge = lambda work: done.append(sorted(work.shards)) or merged(work)
+    for _ in range(4):
+        run.batch({"in": [{"user": user, "n": 1} for user in users]})
+    assert [len(shards) < 8 for shards in done] == [True]
+    for _ in range(8):
+        run.batch({"in": [{"user": users[0], "n": 1}]})
+    # Each shard was merged, whether or not it changed since.
+    assert set(itertools.chain(*done)) == set(range(8))
+    run.close()
+    assert held(url, "spread") == {user: 4 + 8 * (user == users[0]) for user in users}

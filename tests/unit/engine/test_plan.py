@@ -1,10 +1,11 @@
-"""A graph cut into levels: where each operator runs, and what crosses from level to level."""
+"""A graph cut into levels: where each step runs, and what crosses from level to level."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 
+import pyarrow as pa
 import pytest
 
 from tidewheel import Job, count, max_, session, sum_, tumbling
@@ -13,7 +14,9 @@ from tidewheel._operators.graph import Port
 from tidewheel.sinks import discard
 
 _names = itertools.count()
-TYPES = {"user": "string", "n": "bigint", "small": "smallint", "when": "timestamp", "x": "double"}
+TYPES = pa.schema(
+    [("user", pa.string()), ("n", pa.int64()), ("small", pa.int16()), ("when", pa.timestamp("us")), ("x", pa.float64())]
+)
 
 
 @dataclasses.dataclass

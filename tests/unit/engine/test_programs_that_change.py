@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidewheel import Job, StoredJob, count, max_, mean, min_, session, sum_, tumbling
+from tidewheel._state.layout import StateLayout
 from tidewheel.errors import StateError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
@@ -56,7 +57,7 @@ def test_an_aggregate_that_is_added_starts_empty_and_fills_from_then_on(kind):
     found = changing.run(wider, 6, 8, flush=True)
     # The count of x was kept for the sum: it is whole. The others have seen two messages.
     assert found == {"low": 6, "total": 26, "n": 2, "mean": 1.0, "values": 4}
-    assert changing.notices == ["operator 'fold': low, n, mean begin empty"]
+    assert changing.notices == ["step 'fold': low, n, mean start empty"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -72,7 +73,7 @@ def test_an_aggregate_that_is_removed_is_dropped_and_its_rest_goes_on(kind):
     changing = Changing(kind)
     changing.run({"total": sum_("x"), "high": max_("x"), "n": count()}, 5, 7)
     changing.run({"n": count(), "high": max_("x")}, 6)
-    assert changing.notices == ["operator 'fold': the sum of 'x' is no longer kept"]
+    assert changing.notices == ["step 'fold': the sum of 'x' is deleted"]
     # One that comes back begins anew: what it had is gone.
     found = changing.run({"n": count(), "high": max_("x"), "total": sum_("x")}, 1, flush=True)
     assert found == {"n": 4, "high": 7, "total": 1}
@@ -82,7 +83,7 @@ def test_of_what_is_removed_only_that_is_told_which_the_program_had_asked_for():
     changing = Changing("aggregate")
     changing.run({"high": max_("x"), "n": count()}, 5, 7)
     changing.run({"n": count()}, 6)
-    assert changing.notices == ["operator 'fold': the max of 'x' is no longer kept"]
+    assert changing.notices == ["step 'fold': the max of 'x' is deleted"]
 
 
 def test_another_order_and_other_names_rewrite_nothing():
@@ -303,7 +304,7 @@ def test_state_that_does_not_tell_of_which_windows_it_is_goes_on_and_tells_it_th
     earlier = job(build)
     operator = type(next(node.operator for node in earlier.graph.nodes if node.name == "w"))
     with monkeypatch.context() as version:
-        version.setattr(operator, "state_layout", layout)
+        version.setattr(operator, "state_layout", StateLayout(layout))
         with MemoryRun(earlier) as run:
             run.batch({"in": at(31)})
     with MemoryRun(job(build)) as run:

@@ -85,7 +85,7 @@ def test_a_run_under_which_the_state_was_put_back_commits_nothing_more(tmp_path)
         put_back(tmp_path)
         with pytest.raises((FencedError, NotFound)):
             run.batch({"in": [{"k": "ghost", "n": 1}]})
-        with pytest.raises(StateError, match="was put back while this run was at work"):
+        with pytest.raises(StateError, match="was restored from a backup while this run was running"):
             run.run.recall()
     assert state(tmp_path) == {"ada": 1, "bob": 1}
     # The backup has the lease of the run as it was.

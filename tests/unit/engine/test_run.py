@@ -8,15 +8,14 @@ from typing import ClassVar
 
 import pytest
 
-from tidewheel import Job, sinks
-from tidewheel._checkpoint.manifest import CheckpointId
+from tidewheel import Job, RunOptions, sinks
 from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._connectors.memory.collect import Collect
 from tidewheel._core import faults
 from tidewheel._core.faults import InjectedFault
 from tidewheel._engine.stopped_job import StoppedJob, states
 from tidewheel._spark.driver import Driver
-from tidewheel._spark.options import RunOptions
+from tidewheel.checkpoints import CheckpointId
 from tidewheel.errors import HeldError, StateError
 from tidewheel.sinks import collect
 from tidewheel.testing import Clock, MemoryRun
@@ -145,7 +144,7 @@ def test_an_ended_job_takes_no_more_data():
     with MemoryRun(program.job()) as run:
         run.batch(rows(1))
         run.flush()
-        with pytest.raises(StateError, match="has ended for good: a run with --bounded"):
+        with pytest.raises(StateError, match="has ended for good: a run with --until end"):
             run.batch(rows(2))
     with MemoryRun(program.job()) as run, pytest.raises(StateError, match="or give the program another job name"):
         run.batch(rows(2))
@@ -176,7 +175,7 @@ def test_an_ended_job_does_not_point_to_a_checkpoint_that_is_not_kept():
         run.batch(rows(1))
         run.flush()
         run.run.checkpoints.delete_before(run.run.head.sequence)
-        with pytest.raises(StateError, match=r"To go on, begin anew with `tidewheel reset"):
+        with pytest.raises(StateError, match=r"To go on, start from scratch with `tidewheel reset"):
             run.batch(rows(2))
 
 
@@ -199,11 +198,11 @@ def test_an_ended_job_is_refused_before_spark_unless_a_run_needs_no_data(tmp_pat
     with MemoryRun(program.job()) as run:
         run.batch(rows(1))
         run.flush()
-    for trigger in ("available-now", None):
+    for until in ("caught-up", None):
         with pytest.raises(StateError, match="'program' has ended for good"):
-            started(program.job(), trigger=trigger, local=str(tmp_path))
+            started(program.job(), until=until, local=str(tmp_path))
     # A bounded run that is repeated has nothing more to read.
-    assert started(program.job(), bounded=True, local=str(tmp_path)) == ["checking", "Spark"]
+    assert started(program.job(), until="end", local=str(tmp_path)) == ["checking", "Spark"]
 
 
 def test_what_the_end_of_a_job_left_unpublished_is_published_by_any_run(tmp_path):
@@ -219,7 +218,7 @@ def test_what_the_end_of_a_job_left_unpublished_is_published_by_any_run(tmp_path
         run.run.checkpoints.commit(
             head.replace(id=CheckpointId("program", head.sequence + 1), flushed=head.sequence, outputs_of=head.sequence)
         )
-    assert started(program.job(), trigger="available-now", local=str(tmp_path)) == ["checking", "Spark"]
+    assert started(program.job(), until="caught-up", local=str(tmp_path)) == ["checking", "Spark"]
 
 
 def test_a_renamed_operator_is_refused_before_anything_is_claimed():
@@ -227,7 +226,7 @@ def test_a_renamed_operator_is_refused_before_anything_is_claimed():
     with MemoryRun(program.job()) as run:
         run.batch(rows(1))
     newest = run.run.head.sequence
-    with pytest.raises(StateError, match=r"names the operator 'sum' with \d+ keys?, which the program lacks"):
+    with pytest.raises(StateError, match=r"names the step 'sum' with \d+ keys?, which the program lacks"):
         MemoryRun(program.job(stateful="total"))
     with MemoryRun(program.job()) as run:
         assert run.run.head.sequence == newest + 1

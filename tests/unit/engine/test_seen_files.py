@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest, SeenFile
+from tidewheel._checkpoint.manifest import SeenFile
 from tidewheel._engine import seen_files as module
 from tidewheel._engine.seen_files import SeenFiles
+from tidewheel._state.compaction import merge_due
 from tidewheel._storage import open_store
+from tidewheel.checkpoints import CheckpointId, Manifest
 
 _names = itertools.count()
 
@@ -32,8 +35,8 @@ def commit(seen: SeenFiles, base: Manifest, fresh: list[SeenFile], sources: str 
 @settings(max_examples=25)
 @given(st.lists(st.lists(st.sampled_from("ab"), max_size=5), max_size=40), st.integers(0, 6), st.integers(2, 4))
 def test_all_files_that_were_seen_are_loaded_in_order(batches, inline, fanout):
-    before = module.INLINE, module.FANOUT
-    module.INLINE, module.FANOUT = inline, fanout
+    before = module.INLINE, module.merge_due
+    module.INLINE, module.merge_due = inline, partial(merge_due, fan=fanout, floor_bytes=0)
     try:
         place, numbers = store(), itertools.count()
         state, expected = Manifest(CheckpointId("job", 1), kind="claim"), {"a": [], "b": []}
@@ -47,7 +50,7 @@ def test_all_files_that_were_seen_are_loaded_in_order(batches, inline, fanout):
             assert len(state.driver.deltas) <= 8 * fanout
         assert SeenFiles(place, "job", "reader").load(state) == expected["a"] + expected["b"]
     finally:
-        module.INLINE, module.FANOUT = before
+        module.INLINE, module.merge_due = before
 
 
 def test_a_job_without_file_sources_has_seen_nothing():
@@ -72,7 +75,7 @@ def test_a_batch_that_runs_again_with_more_files_refers_to_its_own_list(monkeypa
 
 def test_files_of_a_removed_source_are_dropped_with_the_next_snapshot(monkeypatch):
     monkeypatch.setattr(module, "INLINE", 0)
-    monkeypatch.setattr(module, "FANOUT", 2)
+    monkeypatch.setattr(module, "merge_due", partial(merge_due, fan=1, floor_bytes=0))
     place, state = store(), Manifest(CheckpointId("job", 1), kind="claim")
     seen = SeenFiles(place, "job", "run")
     state = commit(seen, state, [file("a", "a", 0), *(file("b", f"b-{n}", n) for n in range(3))])
@@ -82,7 +85,7 @@ def test_files_of_a_removed_source_are_dropped_with_the_next_snapshot(monkeypatc
 
 def test_a_new_file_costs_the_same_however_many_were_seen(monkeypatch):
     monkeypatch.setattr(module, "INLINE", 4)
-    monkeypatch.setattr(module, "FANOUT", 4)
+    monkeypatch.setattr(module, "merge_due", partial(merge_due, fan=4, floor_bytes=0))
     place, state = store(), Manifest(CheckpointId("job", 1), kind="claim")
     seen, written, merged = SeenFiles(place, "job", "run"), [], 0
     write = seen._write
@@ -100,7 +103,7 @@ def test_a_new_file_costs_the_same_however_many_were_seen(monkeypatch):
 
 def test_entries_of_files_that_are_too_old_to_be_read_are_removed(monkeypatch):
     monkeypatch.setattr(module, "INLINE", 0)
-    monkeypatch.setattr(module, "FANOUT", 2)
+    monkeypatch.setattr(module, "merge_due", partial(merge_due, fan=2, floor_bytes=0))
     place, state = store(), Manifest(CheckpointId("job", 1), kind="claim")
     seen = SeenFiles(place, "job", "run")
     seen.ages = {"a": 10}

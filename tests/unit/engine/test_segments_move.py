@@ -7,18 +7,17 @@ import secrets
 import pytest
 
 from tidewheel import Job
-from tidewheel._checkpoint.store import StreamCheckpoints
-from tidewheel._checkpoint.transfer import JobPlace
-from tidewheel._engine.move import move
+from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._engine.reshard import reshard
 from tidewheel._engine.stopped_job import StoppedJob, opener
 from tidewheel._state import time_order
 from tidewheel._state.segments import is_segments
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._storage import open_store
+from tidewheel.checkpoints import StreamCheckpoints
 from tidewheel.errors import CorruptError
 from tidewheel.sinks import collect
-from tidewheel.testing import MemoryRun, OperatorTester
+from tidewheel.testing import MemoryRun, StepTester
 
 WAITING = 20
 
@@ -82,15 +81,6 @@ def test_what_takes_its_place_leaves_no_segment_of_it(state):
     assert segments(state) == 0
 
 
-def test_it_moves_to_another_job(state):
-    target = f"memory:segments-{secrets.token_hex(4)}"
-    with MemoryRun(job(target, "target", 8)) as run:
-        run.batch({"left": [{"key": "mine", "n": 0}], "right": [{"key": "mine", "n": 1}]})
-    move(JobPlace("job", state), JobPlace("target", target), keys=["hot"])
-    assert segments(state) == 0
-    assert flushed(target, "target", 8) == [0, *range(WAITING)]
-
-
 def test_it_is_resharded(state):
     reshard(JobPlace("job", state), 16)
     assert flushed(state, n_shards=16) == [*range(WAITING)]
@@ -111,8 +101,8 @@ def test_a_message_is_not_put_aside_because_a_segment_is_lost(state):
 
 
 def test_it_is_taken_out_of_a_tester_and_put_into_another():
-    def tester() -> OperatorTester:
-        return OperatorTester(lambda stream: stream.interval_join("join", stream, after="5 ns", how="left"))
+    def tester() -> StepTester:
+        return StepTester(lambda stream: stream.interval_join("join", stream, after="5 ns", how="left"))
 
     one, two = tester(), tester()
     for n in range(WAITING):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
@@ -24,17 +25,20 @@ from tidewheel._engine.run import JobRun
 from tidewheel._engine.shared_reading import Share
 from tidewheel._engine.stopped_job import states
 from tidewheel._engine.task import TaskIdentity, run_level
-from tidewheel.errors import OperatorError, TidewheelError
+from tidewheel.errors import StepError, TidewheelError
 from tidewheel.sinks import collect, discard
 
 _names = itertools.count()
 COLUMNS = pa.schema([("user", pa.string()), ("n", pa.int64())])
+CODES = pa.dictionary(pa.int32(), pa.string())
 TEXTS = st.text("abc", max_size=3)
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
 
 
 @pytest.mark.parametrize(
-    ("kind", "keys"), [(pa.string(), TEXTS), (pa.int64(), NUMBERS), (pa.int32(), NUMBERS)], ids=["text", "long", "int"]
+    ("kind", "keys"),
+    [(pa.string(), TEXTS), (CODES, TEXTS), (pa.int64(), NUMBERS), (pa.int32(), NUMBERS)],
+    ids=["text", "codes", "long", "int"],
 )
 @pytest.mark.parametrize("repeated", [True, False])
 @given(data=st.data(), parallelism=st.integers(2, 5))
@@ -60,9 +64,9 @@ def joined(key, value, all_values):
     return value, [*(all_values or []), value]
 
 
-def make_run(tmp_path, build) -> JobRun:
+def make_run(tmp_path, build, value=None) -> JobRun:
     job = Job(f"shared-{next(_names)}", state=f"memory:unit-shared-{next(_names)}", n_shards=8)
-    build(job.source("in", lambda spark: None)).sink("out", discard())
+    build(job.source("in", lambda spark: None, value=value)).sink("out", discard())
     run = JobRun(job, job.plan())
     run.begin()
     run.local = str(tmp_path)
@@ -145,12 +149,71 @@ def test_what_combines_before_a_shuffle_combines_in_the_task_that_reads(tmp_path
     run.release()
 
 
+@dataclass
+class Visit:
+    user: str
+    n: int
+
+
+def of_dicts(stream):
+    return stream.key_by("k", "user").stateful_map("total", lambda key, value, n: (0, n + value["n"]), default=0)
+
+
+def of_dataclasses(stream):
+    return stream.key_by("k", "user").stateful_map("total", lambda key, value, n: (0, n + value.n), default=0)
+
+
+def with_columns_of_text(stream):
+    def checked(columns):
+        assert columns.column("user").type == pa.string()
+        return columns
+
+    return stream.key_by("k", "user").map_batches("check", checked).aggregate("total", n=sum_("n"))
+
+
+@pytest.mark.parametrize(
+    ("build", "value"),
+    [
+        (lambda s: s.key_by("k", "user").aggregate("total", n=sum_("n")), dict),
+        (lambda s: s.key_by("k", "user", value="n").reduce("total", lambda a, b: a + b), dict),
+        (of_dicts, dict),
+        (of_dataclasses, Visit),
+        (with_columns_of_text, dict),
+    ],
+    ids=["aggregate", "reduce", "dict", "dataclass", "columns"],
+)
+def test_keys_that_a_file_stores_as_codes_give_the_same_state(tmp_path, build, value):
+    run = make_run(tmp_path, build, value)
+    files = [[{"user": user, "n": number} for number, user in enumerate(users * 500)] for users in ("abc", "dacb")]
+    splits = [
+        ParquetSplit(listed(write(tmp_path / f"{place}.parquet", rows, 700)), COLUMNS)
+        for place, rows in enumerate(files)
+    ]
+    for split in splits:
+        read = list(split.with_codes("user").read())
+        assert {batch.schema.field("user").type for batch in read} == {CODES}
+        assert [row for batch in read for row in batch.to_pylist()] == [
+            row for batch in split.read() for row in batch.to_pylist()
+        ]
+    commit(run, 0, 2, reports_of(run, 2, splits))
+    wanted = {user: sum(row["n"] for rows in files for row in rows if row["user"] == user) for user in "abcd"}
+    found = {user: total[-1] if isinstance(total, list) else total for user, total in stored(run, "total").items()}
+    assert found == wanted
+    run.release()
+
+
+def test_a_column_whose_texts_hardly_repeat_is_read_as_text(tmp_path):
+    rows = [{"user": f"user-{number}", "n": number} for number in range(2000)]
+    split = ParquetSplit(listed(write(tmp_path / "a.parquet", rows, 2000)), COLUMNS).with_codes("user")
+    assert {batch.schema.field("user").type for batch in split.read()} == {pa.string()}
+
+
 def test_a_record_without_a_key_is_refused_once(tmp_path):
     run = make_run(tmp_path, lambda s: s.key_by("k", "user", value="n").stateful_map("all", joined))
     rows = [{"user": "a", "n": 1}, {"user": None, "n": 2}, {"user": "b", "n": 3}]
     found = reports_of(run, 2, [ParquetSplit(listed(write(tmp_path / "a.parquet", rows, 9)), COLUMNS)])
     assert [report.failure is not None for report in found] == [True, False]
-    with pytest.raises(OperatorError, match="the key column 'user' is null"):
+    with pytest.raises(StepError, match="the key column 'user' is null"):
         check_reports(found, [1], 2)
     run.release()
 
@@ -160,7 +223,7 @@ def test_a_record_without_a_key_is_a_dead_letter_once(tmp_path):
     job.dead_letter("dead", dead := collect())
     source = job.source("in", lambda spark: None)
     source.key_by("k", "user", value="n").stateful_map("all", joined).sink("out", discard())
-    assert source_key(job.plan(), {"user": "string", "n": "bigint"}) == "user"
+    assert source_key(job.plan(), pa.schema([("user", pa.string()), ("n", pa.int64())])) == "user"
     run = JobRun(job, job.plan())
     run.begin()
     run.local = str(tmp_path)

@@ -102,7 +102,7 @@ def test_a_type_that_holds_all_stored_values_fits(before, after):
 )
 def test_a_type_that_does_not_is_refused_with_operator_and_both_types(before, after):
     with pytest.raises(
-        StateError, match=r"operator 'op': .*its state is stored as .*, and the program declares .*upgrade="
+        StateError, match=r"step 'op': .*its state is stored as .*, and the program declares .*upgrade="
     ):
         check(before, after)
 
@@ -207,7 +207,7 @@ def test_a_record_that_is_not_declared_any_more_is_read_as_a_dict_unless_a_field
     ],
 )
 def test_another_plain_type_is_refused_though_only_a_default_tells_it(before, after):
-    with pytest.raises(StateError, match=r"operator 'op': its state is stored as .*, and the program .*upgrade="):
+    with pytest.raises(StateError, match=r"step 'op': its state is stored as .*, and the program .*upgrade="):
         check_types(before, after)
 
 
@@ -258,7 +258,7 @@ def test_a_program_whose_state_type_changed_is_refused_at_the_start():
     url = f"memory:typed-{next(_names)}"
     with MemoryRun(job(url, int)) as run:
         run.batch({"in": [{"user": "a"}]})
-    with pytest.raises(StateError, match="operator 'sum': its state is stored as int, and the program declares str"):
+    with pytest.raises(StateError, match="step 'sum': its state is stored as int, and the program declares str"):
         MemoryRun(job(url, str))
     with MemoryRun(job(url, str, version=2, upgrade=lambda state, version: str(state))) as run:
         assert [str(each.type) for each in run.run.head.operators["sum"].values] == ["str"]
@@ -275,7 +275,7 @@ def test_a_program_whose_default_is_of_another_type_is_refused_at_the_start():
     url = f"memory:told-{next(_names)}"
     with MemoryRun(job_by_default(url, 0)) as run:
         run.batch({"in": [{"user": "a"}]})
-    told = "operator 'sum': its state is stored as int, and the program begins it as dict; begin it as the old type; .*upgrade="
+    told = "step 'sum': its state is stored as int, and the program begins it as dict; begin it as the old type; .*upgrade="
     with pytest.raises(StateError, match=told):
         MemoryRun(job_by_default(url, {}))
     with MemoryRun(job_by_default(url, {}, version=2, upgrade=lambda state, version: {"n": state})) as run:
@@ -365,7 +365,7 @@ def expiring(keyed: KeyedStream) -> Stream:
     ],
 )
 def test_whatever_keeps_the_state_it_is_compared_with_what_is_stored(before, after, told):
-    with pytest.raises(StateError, match=f"operator 'step'.*{told}"):
+    with pytest.raises(StateError, match=f"step 'step'.*{told}"):
         changed(before, after)
 
 
@@ -402,5 +402,5 @@ def test_what_goes_on_with_the_stored_state_is_not_refused(before, after):
 
 def test_an_upgrade_that_takes_a_stored_record_for_one_is_told_that_it_is_a_dict():
     upgrade = {"version": 2, "upgrade": lambda state, version: Totals(state.count)}
-    with pytest.raises(StateError, match=r"operator 'step'.*comes to upgrade= as a dict: write state\['count'\]"):
+    with pytest.raises(StateError, match=r"step 'step'.*comes to upgrade= as a dict: write state\['count'\]"):
         changed(mapped(Totals()), mapped(Totals(), **upgrade))

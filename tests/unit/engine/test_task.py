@@ -131,8 +131,8 @@ def test_a_program_error_is_a_report_and_the_input_is_read_to_its_end(run):
     rows, report = level(run, 0, 3, left)
     assert rows == []
     assert report.partition == 3
-    assert report.failure.kind == "OperatorError"
-    assert report.failure.text.startswith("operator 'k', record")
+    assert report.failure.kind == "StepError"
+    assert report.failure.text.startswith("step 'k', record")
     assert next(left, None) is None
 
 
@@ -186,7 +186,7 @@ def test_state_of_another_type_than_declared_says_operator_key_field_and_what_to
     for key, cents in (("a", 3), ("b", "3")):
         with MemoryRun(job(None, lambda cents=cents: {"cents": cents})) as memory:
             memory.batch({"in": [{"user": key, "n": 1}]})
-    wrong = r"operator 'op', key 'b': .*declared type Cents \(Expected `int`, got `str` - at `\$.cents`\).*upgrade="
+    wrong = r"step 'op', key 'b': .*declared type Cents \(Expected `int`, got `str` - at `\$.cents`\).*upgrade="
     with pytest.raises(StateError, match=wrong):
         MemoryRun(job(Cents, Cents))
 

@@ -97,11 +97,11 @@ STEPS = {
     "stateful_map": lambda s, retry: keyed(s).stateful_map("step", asked_with_state, default=0, retry=retry),
     "stateful_op": lambda s, retry: keyed(s).stateful_op("step", asked_by_logic, default=0, retry=retry),
     "on_timer": lambda s, retry: keyed(timed(s)).stateful_op("step", Timed(), default=0, retry=retry),
+    "key_by": lambda s, retry: s.key_by("step", lambda r: SERVICE.ask(r["n"]), retry=retry),
     "decode": lambda s, retry: broken(s.map("text", lambda r: {"value": str(r["n"]).encode()}), retry),
 }
 OTHERS = {
     "split": lambda s: s.split("step", 1, lambda r: SERVICE.ask(0))[0],
-    "key_by": lambda s: s.key_by("step", lambda r: SERVICE.ask(r["n"])),
     "assign_timestamps": lambda s: s.assign_timestamps("step", lambda r: SERVICE.ask(r["n"]), unit="ns"),
     "partition": lambda s: s.assign_timestamps("t", "n", unit="ns").limit_out_of_orderness(
         "step", "1 s", max_ahead=None, partition=lambda r: SERVICE.ask("one")
@@ -148,7 +148,7 @@ def run(build, error):
         memory.batch({"in": [1, 2]})
         SERVICE.error = error
         for _ in range(2):
-            with pytest.raises(Retry, match="operator 'step'"):
+            with pytest.raises(Retry, match="step 'step'"):
                 batch_and_flush(memory)
         SERVICE.error = None
         if memory.next_batch == 1:
@@ -184,8 +184,8 @@ def test_a_step_says_which_of_its_own_errors_are_transient(step):
 
 def test_a_codec_of_a_sink_that_needs_a_service_costs_no_record(tmp_path):
     from tidewheel._connectors.messages import Form, MessagePartition
-    from tidewheel._connectors.sink import Staging
     from tidewheel._storage import open_store
+    from tidewheel.connectors import Staging
 
     staging = Staging(open_store(f"file://{tmp_path}"), "job", "out", 1, "r-0-0")
     partition = MessagePartition(Form("topic", Registry(), ""), staging)
@@ -233,5 +233,5 @@ def test_an_error_that_was_raised_from_a_transient_one_is_transient():
 
 def test_retry_takes_classes_of_errors_only():
     job = Job("wrong", state="memory:wrong")
-    with pytest.raises(GraphError, match="operator 'm': retry= takes classes of errors"):
+    with pytest.raises(GraphError, match="step 'm': retry= takes classes of errors"):
         job.source("in", lambda spark: None).map("m", lambda value: value, retry=("Away",))

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from tidewheel import Job, StoredJob
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest, OperatorInfo
+from tidewheel._checkpoint.manifest import OperatorInfo
 from tidewheel._checkpoint.state_files import opener
-from tidewheel._engine.move import check_fits
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._testing.clock import Clock
-from tidewheel.errors import StateError
 from tidewheel.sinks import discard
 from tidewheel.testing import MemoryRun
 
@@ -70,7 +68,7 @@ def test_a_ttl_that_is_given_back_counts_from_then_on(clock):
     # The first run's ends, 110 and 111, are long past; none of them counts.
     assert job.run((202, "z"), ttl="10 s", ttl_clock=clock) == {"a": 2, "b": 1, "new": 1, "z": 1}
     assert job.notices == [
-        "operator 'count': its ttl counts from now on for the states that are there, and then from each key's last message"
+        "step 'count': its ttl starts now for existing states; after that it counts from the last message of each key"
     ]
     assert job.run((208, "b"), (213, "y"), ttl="10 s", ttl_clock=clock) == {"b": 2, "y": 1}
     assert job.notices == []
@@ -81,7 +79,7 @@ def test_nothing_of_a_ttl_that_was_taken_away_stays(clock):
     job = Counting()
     job.run((100, "a"), ttl="10 s", ttl_clock=clock)
     assert job.run((200, "b")) == {"a": 1, "b": 1}
-    assert job.notices == ["operator 'count': it has no ttl any more, and its states stay"]
+    assert job.notices == ["step 'count': its ttl was removed, and its states are kept"]
     assert job.tables == {"count"}
     job.run((300, "c"))
     assert job.notices == []
@@ -93,7 +91,7 @@ def test_a_ttl_by_another_clock_ends_all_states(before, after):
     job.run((100, "a"), (101, "b"), ttl="10 s", ttl_clock=before)
     assert job.run((105, "b"), ttl="10 s", ttl_clock=after) == {"a": 1, "b": 2}
     assert job.notices == [
-        "operator 'count': its ttl counts from now on for the states that are there, and then from each key's last message"
+        "step 'count': its ttl starts now for existing states; after that it counts from the last message of each key"
     ]
     assert job.run((112, "b"), (117, "z"), ttl="10 s", ttl_clock=after) == {"b": 3, "z": 1}
     assert job.run((130, "z"), ttl="10 s", ttl_clock=after).keys() == {"z"}
@@ -130,14 +128,3 @@ def _forget_layouts(job: Counting) -> None:
     with MemoryRun(job.job(ttl="10 s"), clock=job.clock) as run:
         plain = {name: OperatorInfo(info.kind, info.codec, 1) for name, info in run.run.head.operators.items()}
         run.run.commit(run._spec(None), [], "upgrade", None, operators=plain)
-
-
-def test_a_key_does_not_move_to_a_job_whose_states_expire_otherwise():
-    def having(layout: str) -> Manifest:
-        info = OperatorInfo("stateful_map", "msgpack", 1, fingerprint=layout)
-        return Manifest(CheckpointId("job", 1), n_shards=4, operators={"count": info})
-
-    event, wall = "states that expire by event time", "states that expire by the clock"
-    check_fits(having(event), having(event), ["count"])
-    with pytest.raises(StateError, match=f"'count' keeps {event} in 'job' and {wall} in 'job'"):
-        check_fits(having(event), having(wall), ["count"])

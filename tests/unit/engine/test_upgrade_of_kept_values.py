@@ -12,9 +12,9 @@ import pytest
 
 from tidewheel import Job, StoredJob, session, tumbling
 from tidewheel._checkpoint.format_5 import described
-from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._state import time_order
 from tidewheel._state.type_change import with_defaults
+from tidewheel.checkpoints import Manifest
 from tidewheel.errors import GraphError, StateError
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
@@ -77,9 +77,9 @@ def test_an_upgrade_makes_todays_values_of_those_that_wait_in_a_join(kind):
     url, out = f"memory:upgraded-{next(_numbers)}", collect()
     with MemoryRun(joined(url, kind, Price, out)) as run:
         run.batch({"right": [Price("a", 10, 5), Price("b", 10, 13)]})
-    with pytest.raises(StateError, match=r"operator 'j': its right value is stored with the field 'euros' .*upgrade="):
+    with pytest.raises(StateError, match=r"step 'j': its right value is stored with the field 'euros' .*upgrade="):
         MemoryRun(joined(url, kind, PriceInCents, out))
-    with pytest.raises(StateError, match=r"operator 'j': its upgrade from version 1 to 2 failed .* key 'a': KeyError"):
+    with pytest.raises(StateError, match=r"step 'j': its upgrade from version 1 to 2 failed .* key 'a': KeyError"):
         MemoryRun(joined(url, kind, PriceInCents, out, version=2, upgrade=lambda value, version, side: value["x"]))
     with MemoryRun(joined(url, kind, PriceInCents, out, version=2, upgrade=in_cents)) as run:
         run.batch({"left": [Order("a", 12), Order("b", 12)]})
@@ -122,9 +122,7 @@ def test_an_upgrade_makes_todays_folded_values_of_open_windows(windows):
     with MemoryRun(job(lambda total, record: total + 1, 0)) as run:
         run.batch({"in": [{"k": "a", "at": 1}, {"k": "a", "at": 2}]})
     changed = {"add": lambda totals, record: [*totals, 7], "default": list}
-    with pytest.raises(
-        StateError, match=r"operator 'w': its state is stored as int, and the program begins it as list"
-    ):
+    with pytest.raises(StateError, match=r"step 'w': its state is stored as int, and the program begins it as list"):
         MemoryRun(job(**changed))
     with MemoryRun(job(**changed, version=2, upgrade=lambda total, version: [total])) as run:
         run.batch({"in": [{"k": "a", "at": 3}]})
@@ -133,7 +131,7 @@ def test_an_upgrade_makes_todays_folded_values_of_open_windows(windows):
 
 
 def test_an_upgrade_of_a_join_that_cannot_be_called_is_refused_in_the_graph():
-    with pytest.raises(GraphError, match=r"operator 'j': upgrade= is called with a stored value .* and the side"):
+    with pytest.raises(GraphError, match=r"step 'j': upgrade= is called with a stored value .* and the side"):
         joined("memory:never", "as_of_join", Price, collect(), version=2, upgrade=lambda value, version: value)
 
 
@@ -201,7 +199,7 @@ def test_state_of_a_version_that_recorded_flat_fields_continues_or_is_refused(de
             run.batch({"in": [{"k": "a"}]})
         assert out.records[-1]["value"] == found
         return
-    with pytest.raises(StateError, match=f"operator 's'.*{found}"):
+    with pytest.raises(StateError, match=f"step 's'.*{found}"):
         MemoryRun(kept(url, after, None, out))
 
 

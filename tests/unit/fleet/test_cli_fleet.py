@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fleet_nodes import Fleet, MemoryNode
-from servers import free_ports
+from servers.stores import free_ports
+from support.fleet_nodes import Fleet, MemoryNode
 from tidewheel._cli import app
 
 PROGRAM = """
@@ -88,7 +88,7 @@ def test_an_inbox_with_another_number_of_shards(fleet, tmp_path):
 
 def test_an_inbox_that_is_away(tmp_path, monkeypatch):
     (port,) = free_ports(1)
-    monkeypatch.setattr("tidewheel._connectors.inbox.nats.NatsInbox.__init__.__kwdefaults__", {"timeout": 0.5})
+    monkeypatch.setattr("tidewheel.fleet._inbox.with_nats.inbox.NatsInbox.__init__.__kwdefaults__", {"timeout": 0.5})
     status, said = node(tmp_path, program(tmp_path), inbox=f"nats://127.0.0.1:{port}/orders")
     assert status == 1
     assert f"127.0.0.1:{port}" in said

@@ -10,11 +10,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from memory_inbox import whole
+from support.memory_inbox import whole
 from tidewheel._cli.failures import Commands
-from tidewheel._cli.route import route
-from tidewheel._connectors.inbox import decode_events, open_inbox
 from tidewheel._core.keys import from_stored, shard_of
+from tidewheel.fleet import open_inbox
+from tidewheel.fleet._cli.route import route
+from tidewheel.fleet._inbox import decode_events
 
 app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
 app.command()(route)
@@ -54,7 +55,11 @@ def test_a_file_is_sent_and_sent_again_it_adds_nothing(url, tmp_path):
 
 
 def test_standard_input(url):
-    command = [sys.executable, "-c", "from tidewheel._cli.route import *; import typer; typer.run(route)"]
+    command = [
+        sys.executable,
+        "-c",
+        "from tidewheel.fleet._cli.route import *; import typer; typer.run(route)",
+    ]
     done = subprocess.run(
         [*command, "-i", url, "-k", "id", "--shards", "4"], input=b'{"id": 1}\n' * 1000, capture_output=True, check=True
     )

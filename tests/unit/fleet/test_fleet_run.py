@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet_nodes import Fleet, MemoryNode, started
+from support.fleet_nodes import Fleet, MemoryNode, started
 from tidewheel import Job, KeyedStream, Stream, sum_, tumbling
-from tidewheel._fleet.run import fingerprint
 from tidewheel.errors import FencedError, StateError
+from tidewheel.fleet._nodes.run import fingerprint
 from tidewheel.sinks import discard
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tidewheel._fleet import handover
-from tidewheel._fleet.errors import HandoverRefused
-from tidewheel._fleet.handover import Append, Custody, Holding, Ledger, Publish, Revoked
 from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel.fleet._nodes import handover
+from tidewheel.fleet._nodes.errors import HandoverRefused
+from tidewheel.fleet._nodes.handover import Append, Custody, Holding, Ledger, Publish, Revoked
 
 PARTS = ShardParts(PartRef(FileRef("a-7", 100, 1), 7, 100, 10))
 

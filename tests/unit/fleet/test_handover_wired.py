@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from fleet_nodes import SHARDS, Fleet, MemoryNode, started
+from support.fleet_nodes import SHARDS, Fleet, MemoryNode, started
 from tidewheel import Job
 from tidewheel._core.keys import shard_of
-from tidewheel._fleet import handover
-from tidewheel.errors import FencedError, OperatorError
+from tidewheel.errors import FencedError, StepError
+from tidewheel.fleet._nodes import handover
 from tidewheel.sinks import files
 
 
@@ -106,7 +106,7 @@ def test_an_event_that_names_another_key_than_it_was_routed_by_is_put_aside(flee
         node.step()
     fleet.check_exact()
     (letter,) = [json.loads(line) for path in fleet.where.glob("dead/*.json") for line in path.read_text().splitlines()]
-    assert (letter["operator"], letter["key"]) == ("by-key", named)
+    assert (letter["step"], letter["key"]) == ("by-key", named)
     assert "sent to the inbox under another key" in letter["error"]
 
 
@@ -115,7 +115,5 @@ def test_without_dead_letters_the_event_with_the_wrong_key_is_named(fleet):
     routed, named = mismatched(nodes[0])
     fleet.router.route(routed, {"key": named, "amount": 77})
     fleet.router.flush()
-    with pytest.raises(
-        OperatorError, match=rf"operator 'by-key', key '{named}', record .*77.*does not have.*Route events by"
-    ):
+    with pytest.raises(StepError, match=rf"step 'by-key', key '{named}', record .*77.*does not have.*Route events by"):
         nodes[0].step()

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from memory_inbox import MemoryInbox
+from support.memory_inbox import MemoryInbox
 from tidewheel._checkpoint.encoding import decode, encode
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest, StagedOutput
+from tidewheel._checkpoint.manifest import StagedOutput
 from tidewheel._checkpoint.names import state_file
 from tidewheel._checkpoint.unpublished import outputs_of
-from tidewheel._connectors.inbox.errors import InboxError
 from tidewheel._engine.claim import check_alone
-from tidewheel._fleet import handover
-from tidewheel._fleet.handover import Holding
-from tidewheel._fleet.ledger import SEQUENCES, begun_state, check_fleet, check_inbox, first_state, ledger_of, state_of
 from tidewheel._state.missing_parts import Applied, Missing, missing_parts
 from tidewheel._state.references import FileRef, PartRef, ShardParts, Stretch
 from tidewheel._time.frontier import Frontier
+from tidewheel.checkpoints import CheckpointId, Manifest
 from tidewheel.errors import CorruptError, StateError
+from tidewheel.fleet import InboxError
+from tidewheel.fleet._nodes import handover
+from tidewheel.fleet._nodes.handover import Holding
+from tidewheel.fleet._nodes.ledger import (
+    SEQUENCES,
+    begun_state,
+    check_fleet,
+    check_inbox,
+    first_state,
+    ledger_of,
+    state_of,
+)
 
 FIRST = first_state("orders", 4, "line", "t0")
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel import cells
-from tidewheel._fleet.errors import AssignmentRefused, ProgramDiffers
-from tidewheel._fleet.liveness import is_lapsed, watched
-from tidewheel._fleet.membership import Membership, Program, Watch, drains
 from tidewheel.errors import HeldError
+from tidewheel.fleet import AssignmentRefused, ProgramDiffers
+from tidewheel.fleet._nodes.liveness import is_lapsed, watched
+from tidewheel.fleet._nodes.membership import Membership, Program, Watch, drains
 from tidewheel.testing import outage
 
 LONG = 60.0

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from fleet_nodes import SHARDS, Fleet, MemoryNode, counting
-from memory_inbox import whole
-from tidewheel._fleet import node as nodes
-from tidewheel._fleet.membership import Membership
-from tidewheel._fleet.node import Node, NodeOptions
-from tidewheel._fleet.node_names import NodeNames
+from support.fleet_nodes import SHARDS, Fleet, MemoryNode, counting
+from support.memory_inbox import whole
+from support.waiting import SOON
 from tidewheel.errors import ConnectorUnavailable, HeldError, StorageError
-from waiting import SOON
+from tidewheel.fleet._nodes import node as nodes
+from tidewheel.fleet._nodes.membership import Membership
+from tidewheel.fleet._nodes.node import Node, NodeOptions
+from tidewheel.fleet._nodes.node_names import NodeNames
 
 
 class Engine:

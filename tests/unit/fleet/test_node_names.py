@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tidewheel import cells
 from tidewheel._cells.lease import NAMESPACE as LEASES
-from tidewheel._fleet.coordinator import NAMESPACE
-from tidewheel._fleet.membership import Membership, drains
-from tidewheel._fleet.node_names import NodeNames, Standing, observed, unused
+from tidewheel.fleet._nodes.coordinator import NAMESPACE
+from tidewheel.fleet._nodes.membership import Membership, drains
+from tidewheel.fleet._nodes.node_names import NodeNames, Standing, observed, unused
 
 
 class Clock:

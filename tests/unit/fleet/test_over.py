@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet_nodes import Fleet, MemoryNode, started
+from support.fleet_nodes import Fleet, MemoryNode, started
 from tidewheel._core import faults
-from tidewheel._fleet import handover
-from tidewheel._fleet.chains import take
-from tidewheel._fleet.errors import Overtaken
-from tidewheel._fleet.ledger import ledger_of
-from tidewheel._fleet.over import Note, due, remove_ended_runs
-from tidewheel._fleet.sweep import sweep
 from tidewheel.errors import FencedError
+from tidewheel.fleet._nodes import handover
+from tidewheel.fleet._nodes.chains import take
+from tidewheel.fleet._nodes.errors import Overtaken
+from tidewheel.fleet._nodes.ledger import ledger_of
+from tidewheel.fleet._nodes.over import Note, due, remove_ended_runs
+from tidewheel.fleet._nodes.sweep import sweep
 from tidewheel.sinks import whole_files
 
 
@@ -162,7 +162,7 @@ def test_a_node_that_slept_between_commit_and_publication_publishes_nothing(flee
     assert forgetting(fleet, b) == [1, 2]
     for path in (fleet.where / "out").glob("orders=2F1~*"):
         path.unlink()  # A reader took it away.
-    with pytest.raises(FencedError, match="up to number 2 are over"):
+    with pytest.raises(FencedError, match="up to number 2 are finished"):
         a.run.publish(None)
     assert not list((fleet.where / "out").glob("orders=2F1~*"))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tidewheel._checkpoint.manifest import CheckpointId, OperatorInfo
-from tidewheel._fleet import handover
-from tidewheel._fleet.chains import Chains, take
+from tidewheel._checkpoint.manifest import OperatorInfo
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._storage import open_store
+from tidewheel.checkpoints import CheckpointId
+from tidewheel.fleet._nodes import handover
+from tidewheel.fleet._nodes.chains import Chains, take
 
 SHARDS = frozenset(range(4))
 OLD = {"sum": OperatorInfo("stateful_map", "msgpack", 1)}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from fleet_nodes import SHARDS, Fleet, started
+from support.fleet_nodes import SHARDS, Fleet, started
 from tidewheel._cli import app
-from tidewheel._connectors.inbox.errors import InboxError
-from tidewheel._connectors.inbox.file import FileInbox
-from tidewheel._fleet.inbox_retention import needed_from
-from tidewheel._fleet.router import Router
+from tidewheel.fleet import InboxError, Router
+from tidewheel.fleet._inbox.file import FileInbox
+from tidewheel.fleet._nodes.inbox_retention import needed_from
 
 
 @pytest.fixture

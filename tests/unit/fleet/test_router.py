@@ -9,13 +9,12 @@ import time
 import msgspec
 import pytest
 
-from memory_inbox import MemoryInbox, failing, in_a_child, whole
-from tidewheel._connectors.inbox import decode_events
-from tidewheel._connectors.inbox.errors import InboxError, InboxUnavailable, NotTaken
+from support.memory_inbox import MemoryInbox, failing, in_a_child, whole
+from support.waiting import IN_TIME, eventually
 from tidewheel._core.keys import from_stored, shard_of
-from tidewheel._fleet.router import Router
 from tidewheel.errors import ConfigError, TidewheelError
-from waiting import IN_TIME, eventually
+from tidewheel.fleet import InboxError, InboxUnavailable, NotTaken, Router
+from tidewheel.fleet._inbox import decode_events
 
 
 def events_of(inbox) -> list[tuple[object, bytes]]:
@@ -184,7 +183,7 @@ def test_what_waits_is_limited_in_bytes_too():
 def test_a_sender_that_meets_what_nobody_expected_closes_the_router_with_it(monkeypatch):
     inbox = MemoryInbox()
     router = Router(inbox, "p", linger="60 s")
-    monkeypatch.setattr("tidewheel._fleet.gathering.Cutter.rounds", lambda *_: {}["a bug"])
+    monkeypatch.setattr("tidewheel.fleet._nodes.gathering.Cutter.rounds", lambda *_: {}["a bug"])
     router.route("k", 1)
     for use in (router.flush, lambda: router.route("k", 2), router.close):
         with pytest.raises(InboxError, match="did not expect \\(KeyError: 'a bug'\\); 1 events"):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._fleet.assignment import Assignment, add_node, check_installable, moves, rebalance, remove_node, shares
-from tidewheel._fleet.errors import AlreadyMember, AssignmentRefused, UnknownNode
 from tidewheel.errors import ConfigError
+from tidewheel.fleet import AlreadyMember, Assignment, AssignmentRefused, UnknownNode, add_node, remove_node
+from tidewheel.fleet._nodes.assignment import check_installable, moves, rebalance, shares
 
 names = st.sampled_from([f"n{number}" for number in range(9)])
 weights = st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.7])

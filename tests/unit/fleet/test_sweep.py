@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fleet_nodes import Fleet, MemoryNode
-from tidewheel._fleet import handover
-from tidewheel._fleet.chains import take
-from tidewheel._fleet.errors import Overtaken
-from tidewheel._fleet.handover import ORIGIN, Holding, Ledger, Revoked
-from tidewheel._fleet.ledger import ledger_of
-from tidewheel._fleet.sweep import is_settled, sweep
+from support.fleet_nodes import Fleet, MemoryNode
+from tidewheel._checkpoint.fleet_ledger import ORIGIN
+from tidewheel.fleet._nodes import handover
+from tidewheel.fleet._nodes.chains import take
+from tidewheel.fleet._nodes.errors import Overtaken
+from tidewheel.fleet._nodes.handover import Holding, Ledger, Revoked
+from tidewheel.fleet._nodes.ledger import ledger_of
+from tidewheel.fleet._nodes.sweep import is_settled, sweep
 
 
 @pytest.fixture

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from fleet_nodes import SHARDS, Fleet, MemoryNode, started
+from support.fleet_nodes import SHARDS, Fleet, MemoryNode, started
 from tidewheel import Job, max_, sum_, tumbling
-from tidewheel._connectors.inbox.source import inbox
 from tidewheel._operators.windows.fixed import FixedWindows
+from tidewheel._state.layout import StateLayout
 from tidewheel.errors import StateError
 from tidewheel.sinks import files
+from tidewheel.sources import inbox
 
 
 def before(where: Path) -> Job:
@@ -97,7 +98,7 @@ def test_state_of_an_older_version_without_a_way_to_the_new_one_is_refused(fleet
     old.coordinator.leave("a")
     with pytest.raises(StateError, match="'counts': its state has version 1, the program has version 2 and no way"):
         started(fleet, "c", node=node(lambda where: after(where, aliases=["count"])))
-    with pytest.raises(StateError, match="names the operator 'count', which the program lacks"):
+    with pytest.raises(StateError, match="names the step 'count', which the program lacks"):
         started(fleet, "d", node=node(after))
 
 
@@ -149,7 +150,7 @@ def counted_by(length: str):
 def test_windows_of_an_earlier_version_go_on_and_other_lengths_are_refused_then(fleet, monkeypatch):
     fleet.send(20, keys=10)
     with monkeypatch.context() as version:
-        version.setattr(FixedWindows, "state_layout", "window")
+        version.setattr(FixedWindows, "state_layout", StateLayout("window"))
         (old,) = started(fleet, "a", node=node(counted_by("100 ns")))
         old.step()
         old.coordinator.leave("a")

@@ -7,7 +7,7 @@ import pytest
 from tidewheel import Job, sinks, sources
 from tidewheel._engine.figures import Figures, StateSizes, operator_records
 from tidewheel._observe.records import CommitRecord, Stored
-from tidewheel._testing.memory import MemoryRun
+from tidewheel.testing import MemoryRun
 
 
 class Kept:
@@ -63,12 +63,22 @@ def test_rows_are_those_that_an_independent_count_finds(kept):
     assert kept.records[-1].events == 40
 
 
+def test_records_that_fail_an_expectation_are_counted_by_commit(kept):
+    job = Job("expected", state="memory:unit-figures")
+    orders = job.source("in", sources.iterable([]))
+    orders.expect("paid", lambda row: row.cents > 0, otherwise="warn").sink("out", sinks.collect())
+    with run_of(job, kept) as run:
+        run.batch({"in": ROWS[:15]})
+        run.batch({"in": ROWS[1:2]})
+    assert [record.failed for record in kept.records] == [{"paid": 4}, {}]
+
+
 def test_steps_and_operators_take_time_and_the_steps_are_the_whole(kept):
     with run_of(totals("steps"), kept) as run:
         run.batch({"in": ROWS})
     (record,) = kept.records
-    assert set(record.steps) == {"commit", "publish"}
-    assert sum(record.steps.values()) == pytest.approx(record.seconds)
+    assert set(record.phases) == {"commit", "publish"}
+    assert sum(record.phases.values()) == pytest.approx(record.seconds)
     assert set(record.busy) == {"in", "by-user", "total", "large", "out", "dead"}
     assert all(seconds >= 0 for seconds in record.busy.values())
 
@@ -169,7 +179,7 @@ def test_a_few_dead_letters_are_told_with_their_line_and_without_secrets(kept):
     assert record.dead == {"refuse": 50}
     assert 0 < len(record.letters) <= 10
     letter = record.letters[0]
-    assert (letter.operator, len(letter.record) <= 500) == ("refuse", True)
+    assert (letter.step, len(letter.record) <= 500) == ("refuse", True)
     assert "refuse" in letter.traceback
     assert "s3cret" not in repr(record)
 

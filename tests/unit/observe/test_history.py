@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel._checkpoint.store import CheckpointStore
-from tidewheel._observe import history_writer, places
+from tidewheel._observe import places
 from tidewheel._observe.history import History
 from tidewheel._observe.history_writer import HistoryWriter, surplus
 from tidewheel._observe.records import (
@@ -22,13 +21,14 @@ from tidewheel._observe.records import (
     CommitRecord,
     ErrorRecord,
     LagRecord,
-    OperatorRecord,
     RunRecord,
+    StepRecord,
     Stored,
 )
 from tidewheel._observe.run_history import RunHistory
 from tidewheel._storage import Entry, open_store
 from tidewheel._storage.memory import MemoryStore
+from tidewheel.checkpoints import CheckpointStore
 from tidewheel.errors import CorruptError, StorageError
 
 
@@ -49,22 +49,20 @@ def written(store, records, job: str = "orders", run: str = "r1", **options) -> 
 
 
 def test_what_was_committed_is_read_again_by_time(store):
-    records = [commit(number, rows=number, steps={"tasks": 0.5}, rows_in={"in": number}) for number in range(1, 40)]
+    records = [commit(number, rows=number, phases={"tasks": 0.5}, rows_in={"in": number}) for number in range(1, 40)]
     written(store, records)
     assert History(store).records("orders") == records
     assert History(store).latest("orders") == records[-1]
 
 
-def test_a_span_of_time_has_its_own_commits_alone(store, monkeypatch):
-    monkeypatch.setattr(history_writer, "CHUNK_COMMITS", 4)
-    written(store, [commit(number) for number in range(1, 40)])
+def test_a_span_of_time_has_its_own_commits_alone(store):
+    written(store, [commit(number) for number in range(1, 40)], chunk_commits=4)
     chosen = History(store).records("orders", since=6 * 10**9, until=19 * 10**9)
     assert [record.sequence for record in chosen] == list(range(6, 19))
 
 
 def test_a_span_reads_only_the_objects_that_may_hold_it(store, monkeypatch):
-    monkeypatch.setattr(history_writer, "CHUNK_COMMITS", 4)
-    written(store, [commit(number) for number in range(1, 40)])
+    written(store, [commit(number) for number in range(1, 40)], chunk_commits=4)
     history, read = History(store), []
     monkeypatch.setattr(store.__class__, "read", lambda self, path: read.append(path) or COMMITS.encode([]))
     history.records("orders", since=6 * 10**9, until=9 * 10**9)
@@ -95,19 +93,16 @@ def test_history_is_no_stream_of_checkpoints(store):
     assert CheckpointStore(store).streams() == []
 
 
-def test_an_object_is_closed_by_number_and_by_size(store, monkeypatch):
-    monkeypatch.setattr(history_writer, "CHUNK_COMMITS", 10)
-    written(store, [commit(number) for number in range(1, 31)], job="many")
-    monkeypatch.setattr(history_writer, "CHUNK_BYTES", 1000)
-    large = {f"operator-{number}": number for number in range(100)}
-    written(store, [commit(number, rows_in=large) for number in range(1, 6)], job="large")
+def test_an_object_is_closed_by_number_and_by_size(store):
+    written(store, [commit(number) for number in range(1, 31)], job="many", chunk_commits=10)
+    large = {f"a-name-{number:03}": number for number in range(100)}
+    written(store, [commit(number, rows_in=large) for number in range(1, 6)], job="large", chunk_bytes=1000)
     assert len(store.list(f"{places.job_folder('many')}/commits")) == 3
     assert len(store.list(f"{places.job_folder('large')}/commits")) == 5
 
 
-def test_the_oldest_go_when_there_is_too_much(store, monkeypatch):
-    monkeypatch.setattr(history_writer, "CHUNK_COMMITS", 2)
-    written(store, [commit(number) for number in range(1, 21)], keep_bytes=400)
+def test_the_oldest_go_when_there_is_too_much(store):
+    written(store, [commit(number) for number in range(1, 21)], keep_bytes=400, chunk_commits=2)
     kept = [record.sequence for record in History(store).records("orders")]
     assert kept == list(range(kept[0], 21))
     assert kept[0] > 1
@@ -222,11 +217,11 @@ def test_errors_have_their_traceback_and_time_and_no_secret(store):
 
 def test_a_run_leaves_its_graph_and_its_end(store):
     run = RunHistory(store, "orders", "r1", node="one", keep_seconds=3600)
-    graph = (OperatorRecord("in", "source", 0), OperatorRecord("out", "sink", 0, False, (("in", 0),)))
+    graph = (StepRecord("in", "source", 0), StepRecord("out", "sink", 0, False, (("in", 0),)))
     run.started(graph, 64, "0.2.0")
     run.close()
     (found,) = History(store).runs("orders")
-    assert (found.run, found.node, found.operators, found.n_shards) == ("r1", "one", graph, 64)
+    assert (found.run, found.node, found.steps, found.n_shards) == ("r1", "one", graph, 64)
     assert found.ended is not None
     assert found.ended >= found.at
 

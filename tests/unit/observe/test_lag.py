@@ -8,15 +8,15 @@ import time
 import pyarrow as pa
 import pytest
 
+from support.waiting import SOON
 from tidewheel import sources
-from tidewheel._connectors.inbox import Block, encode_events, open_inbox
-from tidewheel._connectors.inbox.source import inbox
-from tidewheel._connectors.log_source import Log, PartitionedSource
 from tidewheel._connectors.mqtt.bridge import opened_buffer
-from tidewheel._connectors.source import Unread
 from tidewheel._observe.lag import LagMonitor, Waiting
 from tidewheel._observe.records import Behind
-from waiting import SOON
+from tidewheel.connectors import Log, PartitionedSource, Unread
+from tidewheel.fleet import open_inbox
+from tidewheel.fleet._inbox import Block, encode_events
+from tidewheel.sources import inbox
 
 
 def test_nothing_unread_waits_for_no_time():

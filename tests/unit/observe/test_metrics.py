@@ -15,7 +15,7 @@ from tidewheel._core.http_endpoint import Request
 from tidewheel._observe.endpoint import MetricsEndpoint, answer, place
 from tidewheel._observe.metric_list import METRICS, PREFIX
 from tidewheel._observe.metrics import Metrics
-from tidewheel._observe.records import Behind, CommitRecord, Published, Stored
+from tidewheel._observe.records import Behind, Called, CommitRecord, Published, Stored
 from tidewheel.errors import ConfigError, FencedError
 
 ROOT = Path(__file__).parents[3]
@@ -54,13 +54,14 @@ RECORD = CommitRecord(
     tasks=1,
     parallelism=4,
     seconds=0.3,
-    steps={"tasks": 0.2, "commit": 0.1},
+    phases={"tasks": 0.2, "commit": 0.1},
     rows_in={"in": 10, "total": 10},
     rows_out={"in": 10, "out": 8},
     busy={"total": 0.25},
     late={"total": 2},
     dropped={"split": 1},
     dead={"decode": 3},
+    failed={"positive": 6},
     changed={"total": 4},
     stored={"total": Stored(9, 900)},
     epoch=900 * 10**9,
@@ -74,6 +75,7 @@ RECORD = CommitRecord(
     events=100,
     held=16,
     skew=1.5,
+    called={"price": Called(20, 3, 5, 1500)},
 )
 
 
@@ -83,22 +85,26 @@ def test_the_figures_of_commits_are_summed_and_the_newest_told(metrics):
     metrics.behind = lambda: {"in": {"0": Behind(12, 3.5)}}
     metrics.inbox = "in"
     found = samples(metrics)
-    assert found["operator_rows_in_total", "in"] == 20
-    assert found["operator_rows_out_total", "out"] == 16
-    assert found["operator_busy_seconds_total", "total"] == 0.5
-    assert found["operator_late_rows_total", "total"] == 4
-    assert found["operator_dropped_rows_total", "split"] == 2
-    assert found["operator_dead_letters_total", "decode"] == 6
-    assert found["operator_keys_changed_total", "total"] == 8
-    assert found["operator_state_keys", "total"] == 9
-    assert found["operator_state_bytes", "total"] == 900
+    assert found["step_rows_in_total", "in"] == 20
+    assert found["step_rows_out_total", "out"] == 16
+    assert found["step_busy_seconds_total", "total"] == 0.5
+    assert found["step_late_rows_total", "total"] == 4
+    assert found["step_dropped_rows_total", "split"] == 2
+    assert found["step_failed_expectations_total", "positive"] == 12
+    assert found["step_dead_letters_total", "decode"] == 6
+    assert found["step_calls_total", "price"] == 40
+    assert found["step_call_failures_total", "price"] == 6
+    assert found["step_call_seconds_total", "price"] == 3
+    assert found["step_keys_changed_total", "total"] == 8
+    assert found["step_state_keys", "total"] == 9
+    assert found["step_state_bytes", "total"] == 900
     assert found["commits_total", "batch"] == 2
     assert found["events_total",] == 100
     assert found["batch_seconds_count",] == 2
     assert found["batch_seconds_sum",] == pytest.approx(0.6)
     assert found["batch_seconds_bucket", "0.25"] == 0
     assert found["batch_seconds_bucket", "0.5"] == 2
-    assert found["batch_step_seconds_sum", "tasks"] == pytest.approx(0.4)
+    assert found["batch_phase_seconds_sum", "tasks"] == pytest.approx(0.4)
     assert found["batch_tasks",] == 1
     assert found["parallelism",] == 4
     assert found["last_commit_timestamp_seconds",] == 5

@@ -6,10 +6,10 @@ import urllib.request
 
 from typer.testing import CliRunner
 
-from servers import free_ports
+from servers.stores import free_ports
 from tidewheel._cli import app
-from tidewheel._cli import node as command
 from tidewheel._observe.records import CommitRecord
+from tidewheel.fleet._cli import node as command
 
 PROGRAM = """
 from tidewheel import Job, sinks
@@ -26,10 +26,10 @@ def test_a_node_serves_its_metrics_and_hands_them_to_its_runs(tmp_path, monkeypa
 
     class Node:
         def __init__(self, job, engine, options):
-            self.run = engine._options
+            self.engine = engine
 
         def execute(self):
-            self.run.metrics.committed(CommitRecord(3, 1, node=self.run.node, held=16))
+            self.engine._metrics.committed(CommitRecord(3, 1, node=self.engine._node, held=16))
             seen["text"] = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
 
     monkeypatch.setattr(command, "Node", Node)

@@ -33,7 +33,7 @@ from tidewheel._observe.redaction import beginning, ending, without_secrets
         ("connect(password=a)b]c}d)", "connect(password=***)"),
         ("{'password': 'it\\'s-secret'}", "{'password': ***}"),
         ("passphrase=abc pwd=abc", "passphrase=*** pwd=***"),
-        ("operator 'total', key 'ada': KeyError: 'cents'", "operator 'total', key 'ada': KeyError: 'cents'"),
+        ("step 'total', key 'ada': KeyError: 'cents'", "step 'total', key 'ada': KeyError: 'cents'"),
     ],
 )
 def test_secrets_are_taken_out_and_the_rest_stays(text, shown):

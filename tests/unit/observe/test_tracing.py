@@ -1,4 +1,4 @@
-"""One trace a batch: its steps and tasks, an error without secrets, and the id in logs."""
+"""One trace a batch: its phases and tasks, an error without secrets, and the id in logs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from typer.testing import CliRunner
 
+from support.waiting import SOON
 from tidewheel import Job, sinks, sources
 from tidewheel._cli import app
 from tidewheel._core import logs
-from tidewheel._engine.telling import Telling
+from tidewheel._engine.run_reporter import RunReporter
 from tidewheel._observe.tracing import Tracing
-from tidewheel._testing.memory import MemoryRun
-from waiting import SOON
+from tidewheel.testing import MemoryRun
 
 
 @pytest.fixture
@@ -44,16 +44,16 @@ def job() -> Job:
 
 def test_a_batch_is_one_trace_with_its_steps_and_tasks(exported, provider):
     with MemoryRun(job(), parallelism=2) as run:
-        telling = Telling(run.run)
+        telling = RunReporter(run.run)
         telling._tracing._tracer = provider.get_tracer("test")
-        with telling.batch(0) as steps:
+        with telling.batch(0) as phases:
             inside = logs.fields()["trace_id"]
             commit = run.run.commit
 
             def committed(*arguments, **options):
-                steps.done("tasks")
-                steps.reports = arguments[1]
-                return commit(*arguments, **options, steps=steps)
+                phases.done("tasks")
+                phases.reports = arguments[1]
+                return commit(*arguments, **options, phases=phases)
 
             run.run.commit = committed
             run.batch({"in": [{"value": 1}, {"value": 2}]})

@@ -1,4 +1,4 @@
-"""Runs a program of one operator, or a few, on the in-memory runtime, and tells all that came of it."""
+"""Runs a program of one step, or a few, on the in-memory runtime, and tells all that came of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tidewheel import Job
+from tidewheel import Job, Stream
 from tidewheel._engine.stopped_job import states
-from tidewheel._program.stream import Stream
 from tidewheel._values import SCALAR
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 from tidewheel.sinks import collect
 from tidewheel.sources import dataframe
 from tidewheel.testing import MemoryRun
@@ -24,8 +23,8 @@ _names = itertools.count()
 
 
 @dataclass
-class Ran:
-    """What a run left: records that came out, records that were rejected, state by operator and key."""
+class BatchOutcome:
+    """What a run left: records that came out, records that were rejected, state by step and key."""
 
     records: list[dict[str, Any]] = field(default_factory=list)
     dead: list[dict[str, Any]] = field(default_factory=list)
@@ -50,9 +49,9 @@ def run(
     value: Any = None,
     plain: bool = True,
     flush: bool = False,
-) -> Ran:
+) -> BatchOutcome:
     """Run `source -> build -> sink` over the batches. Records are plain values, or with `plain=False` rows."""
-    ran, out, dead = Ran(), collect(), collect()
+    ran, out, dead = BatchOutcome(), collect(), collect()
     job = Job(f"job-{next(_names)}", state="memory:unit-operators", n_shards=4)
     source = dataframe(lambda spark: None)
     if plain and value is None:
@@ -77,6 +76,6 @@ def run(
 
 def failure(build: Callable[[Stream], Stream], *batches: Sequence[Any], **options: Any) -> str:
     """Run a program that must fail with a program error; return what it says."""
-    with pytest.raises(OperatorError) as caught:
+    with pytest.raises(StepError) as caught:
         run(build, *batches, **options)
     return str(caught.value)

@@ -14,6 +14,7 @@ from tidewheel import Job, Message, count, max_, mean, min_, session, sliding, s
 from tidewheel._operators.aggregates.packed_rows import PackedRows
 from tidewheel._operators.aggregates.partial_results import key_batch_of
 from tidewheel._operators.windows.session_aggregates import SessionAggregates
+from tidewheel._state.layout import SESSION_MAPS, Accumulator, StateLayout
 from tidewheel.errors import GraphError, StateError
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
@@ -70,7 +71,7 @@ def test_keys_without_a_column_type_and_values_that_are_null(windows, partitions
 @pytest.mark.parametrize("windows", [tumbling("10 ns"), session("4 ns")], ids=["tumbling", "session"])
 def test_what_cannot_be_aggregated_is_refused_by_name(windows):
     text = [{"user": "a", "at": 1, "n": "x"}]
-    assert "aggregates are over numbers, and column 'n' is of type string" in failure(
+    assert "aggregates need numbers, but column 'n' has the type string" in failure(
         windowed(windows, total=sum_("n")), text, plain=False
     )
     assert "there is no column 'm'; the values have user, at, n" in failure(
@@ -82,8 +83,8 @@ def test_what_cannot_be_aggregated_is_refused_by_name(windows):
         text,
         plain=False,
     )
-    assert re.search(r"operator 'w'.*: the messages? ha(s|ve) no timestamps?; put assign_timestamps", told)
-    assert "the sum of column 'n' left 64 bits" in failure(
+    assert re.search(r"step 'w'.*: the messages? ha(s|ve) no timestamps?; add event_time", told)
+    assert "the sum of column 'n' exceeds 64 bits" in failure(
         windowed(windows, total=sum_("n")), rows(("a", 1, 2**62), ("a", 2, 2**62)), plain=False
     )
 
@@ -103,7 +104,7 @@ def test_a_changed_window_is_refused_and_a_changed_lateness_is_not():
     with MemoryRun(job(tumbling("10 ns"), "5 ns")) as memory:
         memory.batch({"in": rows(("a", 1, 1), ("b", 12, 1))})
         memory.batch({})
-    with pytest.raises(StateError, match="operator 'w' kept aggregates of windows of 10 ns for each key"):
+    with pytest.raises(StateError, match="step 'w' kept aggregates of windows of 10 ns for each key"):
         MemoryRun(job(tumbling("20 ns"), "5 ns"))
     with MemoryRun(job(tumbling("10 ns"), "50 ns")) as memory:
         memory.batch({"in": rows(("a", 2, 1), ("b", 30, 1))})
@@ -133,10 +134,12 @@ AGGREGATES = {"sum": sum_, "min": min_, "max": max_}
 def test_sessions_that_were_stored_as_maps_are_rewritten():
     raw = msgspec.msgpack.encode({10: (25, 0, [2, None]), 40: (55, 2, [1, 2.5])})
     operator = SessionAggregates({"n": count("x"), "low": min_("x"), "all": count()}, session("15 ns"), 0)
-    conversion = operator.conversion("sessions of count:x, min:x")
-    assert conversion.said == "all begins empty"
+    conversion = operator.conversion(
+        StateLayout(SESSION_MAPS, numbers=(Accumulator("count", "x"), Accumulator("min", "x")))
+    )
+    assert conversion.said == "all starts empty"
     table = SimpleNamespace(get_many=lambda shard, stored: [conversion.convert(raw), None])
-    places, columns = PackedRows(table, 6, "w").read(key_batch_of(pa.array(["a", "b"]), 1))
+    places, columns = PackedRows(table, 3, operator.accumulators, "w").read(key_batch_of(pa.array(["a", "b"]), 1))
     assert places.tolist() == [0, 0]
     assert [column.tolist() for column in columns] == [[10, 40], [25, 55], [0, 2], [2, 1], [0, 2.5], [0, 0]]
 
@@ -146,6 +149,6 @@ def test_a_misspelt_lateness_is_not_told_as_a_wrong_aggregate(label):
     job = Job("misspelt", state="memory:misspelt", n_shards=4)
     keyed = job.source("in", iterable([]), value=dict).key_by("by", "k")
     with pytest.raises(
-        GraphError, match=rf"operator 'w': a window has no {label}=; did you mean allowed_lateness='1 day'\?"
+        GraphError, match=rf"step 'w': a window has no {label}=; did you mean allowed_lateness='1 day'\?"
     ):
         keyed.window("w", tumbling("1 h"), n=count(), **{label: "1 day"})

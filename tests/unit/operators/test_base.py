@@ -1,4 +1,4 @@
-"""What operators share: one call for each value, and the annotations of functions."""
+"""What steps share: one call for each value, and the annotations of functions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_value_is_handled_once_or_rejected_at_its_position(values):
     assert results == [at for at, kind in enumerate(values) if kind == "fine"]
     assert rejected == [at for at, kind in enumerate(values) if kind != "fine"]
     assert context.rejected == [
-        (at, "ValueError" if kind == "raise" else "OperatorError") for at, kind in enumerate(values) if kind != "fine"
+        (at, "ValueError" if kind == "raise" else "StepError") for at, kind in enumerate(values) if kind != "fine"
     ]
     assert without(batch, rejected).values == results
 

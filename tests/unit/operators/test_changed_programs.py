@@ -1,11 +1,11 @@
-"""Timed operators whose durations change from one version of a program to the next: what waits is not forgotten."""
+"""Timed steps whose durations change from one version of a program to the next: what waits is not forgotten."""
 
 from __future__ import annotations
 
 import pytest
 
 from tidewheel import count, session, tumbling
-from tidewheel.testing import OperatorTester
+from tidewheel.testing import StepTester
 
 
 def joining(join, **options):
@@ -13,7 +13,7 @@ def joining(join, **options):
         left, right = keyed.branch("sides", lambda v: v[0] == "l", lambda v: v[0] == "r")
         return getattr(left, join)("join", right, function=lambda a, b: [a, b], how="left", **options)
 
-    return OperatorTester(build)
+    return StepTester(build)
 
 
 def continued(before, after):
@@ -60,7 +60,7 @@ def test_a_right_value_of_an_as_of_join_goes_when_the_new_tolerance_ends():
 
 def test_a_window_that_was_emitted_goes_when_the_new_lateness_ends():
     def counting(lateness):
-        return OperatorTester(
+        return StepTester(
             lambda keyed: keyed.window("w", tumbling("10 ns"), lambda n, v: n + 1, default=0, allowed_lateness=lateness)
         )
 
@@ -95,10 +95,8 @@ def test_a_right_value_of_an_as_of_join_is_not_known_after_the_new_tolerance():
 
 def folding(windows, function):
     if function:
-        return OperatorTester(
-            lambda keyed: keyed.window("w", windows, lambda n, _: n + 1, default=0, merge=int.__add__)
-        )
-    return OperatorTester(lambda keyed: keyed.window("w", windows, value=count()))
+        return StepTester(lambda keyed: keyed.window("w", windows, lambda n, _: n + 1, default=0, merge=int.__add__))
+    return StepTester(lambda keyed: keyed.window("w", windows, value=count()))
 
 
 @pytest.mark.parametrize("function", [True, False], ids=["function", "aggregates"])
@@ -123,7 +121,7 @@ def test_a_session_ends_by_the_gap_that_its_last_message_had(function):
 )
 def test_a_window_comes_out_at_its_end_where_the_one_before_is_kept_for_a_longer_lateness(windows, next_end, lateness):
     def counting(lateness):
-        return OperatorTester(lambda keyed: keyed.window("w", windows, n=count(), allowed_lateness=lateness))
+        return StepTester(lambda keyed: keyed.window("w", windows, n=count(), allowed_lateness=lateness))
 
     before = counting("20 ns")
     before.send("k", {}, 3)

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from tidewheel import Message
 from tidewheel._operators.keyed import known_ids
 from tidewheel._operators.keyed.deduplicate import Deduplicate
+from tidewheel._state.layout import StateLayout
 from tidewheel._state.segments import is_segments
-from tidewheel.errors import OperatorError
-from tidewheel.testing import OperatorTester
+from tidewheel.errors import StepError
+from tidewheel.testing import StepTester
 
 
 def deduplicating(horizon=10):
-    return OperatorTester(lambda keyed: keyed.deduplicate("once", f"{horizon} ns"))
+    return StepTester(lambda keyed: keyed.deduplicate("once", f"{horizon} ns"))
 
 
 def passed(op, *times):
@@ -76,7 +77,7 @@ STEPS = st.lists(
 def test_in_segments_as_a_model_that_forgets_each_id_at_its_time(steps, horizon):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(known_ids, "SEGMENT_IDS", 1)
-        op = OperatorTester(lambda keyed: keyed.deduplicate("once", f"{horizon} ns", by=lambda value: value))
+        op = StepTester(lambda keyed: keyed.deduplicate("once", f"{horizon} ns", by=lambda value: value))
         model: dict[int, list[int]] = {}
         for step, name, time in steps:
             if step == "send":
@@ -97,7 +98,7 @@ def test_in_segments_as_a_model_that_forgets_each_id_at_its_time(steps, horizon)
 
 
 def test_many_ids_of_a_key_are_in_segments_of_which_a_message_changes_one():
-    op = OperatorTester(lambda keyed: keyed.deduplicate("once", "1000000 ns", by=lambda value: value))
+    op = StepTester(lambda keyed: keyed.deduplicate("once", "1000000 ns", by=lambda value: value))
     op.send_all([Message("k", number, number) for number in range(5_000)])
     before = op.snapshot()
     assert sum(is_segments(table) for table, _ in before) > 4
@@ -115,7 +116,7 @@ def test_many_ids_of_a_key_are_in_segments_of_which_a_message_changes_one():
 
 
 def test_many_ids_of_a_key_may_be_all_that_can_be_stored():
-    op = OperatorTester(lambda keyed: keyed.deduplicate("once", "1000000 ns", by=lambda value: value))
+    op = StepTester(lambda keyed: keyed.deduplicate("once", "1000000 ns", by=lambda value: value))
     ids = [*(2**64 - 1 - number for number in range(600)), *(-(2**63) + number for number in range(600)), "", b""]
     assert len(op.send_all([Message("k", name, time) for time, name in enumerate(ids)])) == len(ids)
     assert any(is_segments(table) for table, _ in op.snapshot())
@@ -127,14 +128,14 @@ def test_its_layout_tells_with_which_horizon_the_state_began_and_that_of_earlier
     later = Deduplicate(30).continuing(began.state_layout)
     assert later.horizon == 30
     assert later.state_layout == began.state_layout != Deduplicate(30).state_layout
-    assert began.takes("deduplicate")
+    assert began.takes(StateLayout("deduplicate"))
     assert not began.takes(Deduplicate(30).state_layout)
 
 
 def test_the_id_may_be_a_column_and_what_is_dropped_is_counted():
-    op = OperatorTester(lambda keyed: keyed.deduplicate("once", "10 ns", by="id"))
+    op = StepTester(lambda keyed: keyed.deduplicate("once", "10 ns", by="id"))
     sent = [op.send("k", {"id": name}, 100 + at) for at, name in enumerate("abab")]
     assert [len(each) for each in sent] == [1, 1, 0, 0]
     assert op.counts["once/dropped"] == 2
-    with pytest.raises(OperatorError, match="the value has no field 'id'"):
+    with pytest.raises(StepError, match="the value has no field 'id'"):
         op.send("k", {"other": 1}, 105)

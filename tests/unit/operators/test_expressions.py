@@ -91,7 +91,7 @@ def test_keys_and_times_stay():
         ),
         (
             lambda s: s.filter("f", pc.field("cents") + 1),
-            r"is of type int64; filter takes an expression that is true or false",
+            r"is of type int64; filter needs a boolean expression",
         ),
         (lambda s: s.filter("f", pc.field("user") > 1), r"does not fit: Function 'greater' has no kernel"),
         (lambda s: s.with_columns("w", n=pc.field("nope")), r"'w' \(with_columns\): nope does not fit"),
@@ -116,7 +116,7 @@ def test_what_does_not_fit_the_columns_of_a_source_is_refused_when_they_are_know
     job = Job("refused")
     job.source("in", files("orders/")).inspect("i", print).filter("f", pc.field("n") > 1).sink("out", collect())
     with pytest.raises(
-        GraphError, match=r"operator 'f' \(filter\): \(n > 1\) does not fit.* the columns are user \(string\)"
+        GraphError, match=r"step 'f' \(filter\): \(n > 1\) does not fit.* the columns are user \(string\)"
     ):
         known_columns(job.plan(), {0: pa.schema([("user", pa.string())])})
 
@@ -124,7 +124,7 @@ def test_what_does_not_fit_the_columns_of_a_source_is_refused_when_they_are_know
 def test_what_does_not_fit_the_data_is_an_error_that_names_the_operator():
     text = failure(lambda s: s.map("m", lambda n: {"n": n}).filter("f", pc.field("x") > 1), [1])
     assert text.startswith(
-        "operator 'f', record {'n': 1}: (x > 1) does not fit: No match for FieldRef.Name(x); the columns are n (int64)"
+        "step 'f', record {'n': 1}: (x > 1) does not fit: No match for FieldRef.Name(x); the columns are n (int64)"
     )
 
 
@@ -134,7 +134,7 @@ def test_a_record_for_which_an_expression_fails_is_named_or_goes_to_the_dead_let
     def build(s):
         return s.with_columns("share", share=pc.field("n") / pc.field("by"))
 
-    assert failure(build, records, value=Row) == "operator 'share', record Row(n=4, by=0): divide by zero"
+    assert failure(build, records, value=Row) == "step 'share', record Row(n=4, by=0): divide by zero"
     ran = run(build, records, value=Row, dead_letter=True)
     assert [record["share"] for record in ran.records] == [4, 2]
     assert [row["record"] for row in ran.dead] == ['{"n": 4, "by": 0}'] * 2
@@ -172,7 +172,7 @@ def test_a_cell_in_an_expression_is_refused_with_what_to_write():
 
 def test_a_truth_value_in_place_of_a_predicate_is_refused_with_what_to_write():
     stream = Job("frozen").source("in", dataframe(lambda spark: None), value=Order)
-    with pytest.raises(GraphError, match=r"operator 'big': filter was given True.*use a function"):
+    with pytest.raises(GraphError, match=r"step 'big': filter was given True.*use a function"):
         stream.filter("big", 3 > 2)  # type: ignore[arg-type]
     with pytest.raises(GraphError, match=r"big=True is not an expression.*is for a function: map"):
         stream.with_columns("big", big=True)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ def test_columns_pass_as_they_are():
 
 def test_an_error_names_operator_key_and_record():
     text = failure(lambda s: s.key_by("k", lambda n: n).filter("big", lambda n: n > "a"), [7])
-    assert text.startswith("operator 'big', key 7, record 7: TypeError: '>' not supported")
+    assert text.startswith("step 'big', key 7, record 7: TypeError: '>' not supported")
 
 
 def test_rejected_and_dropped_records_do_not_shift_the_keys_of_the_others():

@@ -41,7 +41,7 @@ def test_the_annotation_tells_the_type_of_an_item():
 def test_what_is_no_iterable_and_text_are_refused():
     assert "must return an iterable of values, not int" in failure(lambda s: s.flat_map("f", lambda n: n), [1])
     assert "must return an iterable of values, not str" in failure(lambda s: s.flat_map("f", lambda n: "ab"), [1])
-    assert "operator 'f', record 1: the function must return" in failure(lambda s: s.flat_map("f", lambda n: None), [1])
+    assert "step 'f', record 1: the function must return" in failure(lambda s: s.flat_map("f", lambda n: None), [1])
 
 
 def test_a_generator_that_fails_half_way_gives_nothing():
@@ -50,7 +50,7 @@ def test_a_generator_that_fails_half_way_gives_nothing():
         yield 1 // (n - 2)
 
     text = failure(lambda s: s.flat_map("half", half), [1, 2, 3])
-    assert text.startswith("operator 'half', record 2: ZeroDivisionError")
+    assert text.startswith("step 'half', record 2: ZeroDivisionError")
     ran = run(lambda s: s.key_by("k", lambda n: n).flat_map("half", half), [1, 2, 3], dead_letter=True)
     assert ran.by_key() == {1: [1, -1], 3: [3, 1]}
     assert [row["key"] for row in ran.dead] == ["2"]

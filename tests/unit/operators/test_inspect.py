@@ -12,7 +12,7 @@ def test_values_are_seen_once_each_and_pass_unchanged():
 
 
 def test_an_error_is_one_of_the_program():
-    assert failure(lambda s: s.inspect("look", lambda n: n.x), [1]).startswith("operator 'look', record 1: Attribute")
+    assert failure(lambda s: s.inspect("look", lambda n: n.x), [1]).startswith("step 'look', record 1: Attribute")
 
 
 def test_a_rejected_record_does_not_pass():

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import json
 import math
+import re
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from tidewheel import Job, sum_
 from tidewheel._core.keys import kinds_of
 from tidewheel._operators.keyed.key_by import key_array
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -84,7 +85,7 @@ def test_a_stream_can_be_keyed_anew():
 def test_null_keys_name_operator_and_record_or_are_rejected_one_by_one():
     rows = [ROWS[0], {"user": None, "n": 7}, ROWS[1]]
     text = failure(lambda s: counted(s.key_by("k", "user")), rows, plain=False)
-    assert text.startswith("operator 'k', record Row(user=None, n=7): the key column 'user' is null")
+    assert text.startswith("step 'k', record Row(user=None, n=7): the key column 'user' is null")
     ran = run(lambda s: counted(s.key_by("k", "user")), rows, plain=False, dead_letter=True)
     assert ran.states == {"count": {"ada": 1, "bob": 1}}
     assert len(ran.dead) == 1
@@ -115,7 +116,7 @@ def test_what_cannot_be_a_key_is_rejected_where_it_is_made(bad, said, parallelis
         return bad if n == 2 else good
 
     text = failure(lambda s: counted(s.key_by("k", key)), [1, 2, 3], parallelism=parallelism)
-    assert text.startswith("operator 'k', record 2: ")
+    assert text.startswith("step 'k', record 2: ")
     assert said in text
     ran = run(lambda s: counted(s.key_by("k", key)), [1, 2, 3], dead_letter=True, parallelism=parallelism)
     assert ran.states == {"count": {good: 2}}
@@ -133,13 +134,15 @@ def test_nan_in_a_column_is_rejected_and_zeros_are_one_key():
 
 def test_keys_of_several_types_are_refused_also_over_several_batches_of_a_task():
     text = failure(lambda s: s.key_by("k", lambda n: n if n < 3 else str(n)), [1, 3])
-    assert "operator 'k': all keys must be of one type, not int and str; convert them in the key function" in text
+    assert re.search(
+        "step 'k'.*: all keys must be of one type, not int and str; convert them in the key function", text
+    )
     text = failure(lambda s: s.key_by("k", lambda n: [1, 1.0, True][n]), [0, 1, 2])
     assert "must be of one type, not" in text
 
 
 def test_an_error_in_the_function_names_operator_and_record():
-    assert failure(lambda s: s.key_by("k", lambda n: 1 // n), [1, 0]).startswith("operator 'k', record 0: ZeroDivision")
+    assert failure(lambda s: s.key_by("k", lambda n: 1 // n), [1, 0]).startswith("step 'k', record 0: ZeroDivision")
     ran = run(lambda s: counted(s.key_by("k", lambda n: 12 // n)), [1, 0, 2, 0, 3], dead_letter=True)
     assert ran.states == {"count": {12: 1, 6: 1, 4: 1}}
 
@@ -152,7 +155,7 @@ def test_a_column_that_is_not_there_says_which_are():
 
 
 def test_a_declared_type_without_the_column_is_refused_when_the_graph_is_built():
-    with pytest.raises(GraphError, match=r"operator 'k' \(key_by\): there is no column 'usr'; Click has user, n"):
+    with pytest.raises(GraphError, match=r"step 'k' \(key_by\): there is no column 'usr'; Click has user, n"):
         run(lambda s: s.key_by("k", "usr"), value=Click)
     with pytest.raises(GraphError, match="key_by takes a column's name or a function, not int"):
         run(lambda s: s.key_by("k", 3))
@@ -213,7 +216,7 @@ def test_key_columns_are_carried_as_one_type_for_each_kind(column, carried):
 
 
 def test_other_columns_cannot_be_keys():
-    with pytest.raises(OperatorError, match=r"a key must be a string, integer.*; this one is of type date32"):
+    with pytest.raises(StepError, match=r"a key must be a string, integer.*; this one has the type date32"):
         key_array(pa.array([datetime.date(2026, 1, 1)]))
 
 
@@ -229,14 +232,14 @@ def texts(*numbers):
     return {"in": [{"text": json.dumps({"user": f"u{user}", "n": n})} for n in numbers for user in range(20)]}
 
 
-MIXED = "'k': the numbers at place 1 of its tuple keys must be of one type, not float and int"
+MIXED = "'k'.*: the numbers at place 1 of its tuple keys must be of one type, not float and int"
 
 
 @pytest.mark.parametrize(("parallelism", "partitions"), [(1, 1), (4, 1), (4, 2), (4, 4)])
 def test_tuple_keys_with_1_and_with_1_0_are_refused_however_they_are_divided(parallelism, partitions):
     job = tuple_keys(f"memory:tuples-{parallelism}-{partitions}")
     with MemoryRun(job, parallelism=parallelism, partitions=partitions) as run:
-        with pytest.raises(OperatorError, match=MIXED):
+        with pytest.raises(StepError, match=MIXED):
             run.batch(texts(1, 1.0))
         run.batch(texts(1, None))
         assert run.run.head.key_kinds == {"k": "tuple", "k/1": "int", "count": "tuple", "count/1": "int"}
@@ -246,7 +249,7 @@ def test_keys_of_another_type_than_those_of_earlier_batches_are_refused_after_a_
     state = "memory:tuples-restarted"
     with MemoryRun(tuple_keys(state)) as run:
         run.batch(texts(1))
-    with MemoryRun(tuple_keys(state)) as run, pytest.raises(OperatorError, match=MIXED):
+    with MemoryRun(tuple_keys(state)) as run, pytest.raises(StepError, match=MIXED):
         run.batch(texts(1.0))
 
 
@@ -255,7 +258,7 @@ def test_all_keys_of_one_key_by_are_of_one_type_over_all_batches(other):
     def build(stream):
         return stream.key_by("k", lambda value: value).stateful_map("n", lambda k, v, n: (None, n + 1), default=0)
 
-    assert "operator 'k': all keys must be of one type, not" in failure(build, [1], [other])
+    assert re.search("step 'k'.*: all keys must be of one type, not", failure(build, [1], [other]))
 
 
 def test_a_key_column_keeps_its_type_over_all_batches():
@@ -263,7 +266,7 @@ def test_a_key_column_keeps_its_type_over_all_batches():
         return stream.key_by("k", "n").stateful_map("count", lambda k, v, n: (None, n + 1), default=0)
 
     text = failure(build, [{"n": 1}], [{"n": 1.5}], plain=False)
-    assert "operator 'k': all keys must be of one type, not float and int" in text
+    assert re.search("step 'k'.*: all keys must be of one type, not float and int", text)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([1, 1.0, True, None, "x"]))))
@@ -286,3 +289,31 @@ def test_rows_of_aggregates_have_the_former_key_behind_the_next_key_by(key):
     rows = [{"user": "ada", "n": 1}, {"user": "bob", "n": 2}, {"user": "ada", "n": 3}]
     ran = run(lambda s: build(s).map("text", lambda pair: f"{pair[0]} {pair[1]}"), rows, plain=False)
     assert sorted(ran.values()) == ["ada 4", "bob 2"]
+
+
+def test_a_former_key_that_is_a_tuple_is_a_struct_behind_the_next_key_by():
+    def build(rows):
+        totals = rows.key_by("by", lambda row: (row.user, row.n % 2)).aggregate("total", total=sum_("n"))
+        return totals.key_by("again", lambda row: row.key["_1"]).map(
+            "text", lambda row: f"{row.key['_1']} {row.key['_2']} {row.total}"
+        )
+
+    rows = [{"user": "ada", "n": 1}, {"user": "ada", "n": 2}, {"user": "ada", "n": 3}]
+    assert sorted(run(build, rows, plain=False).values()) == ["ada 0 2", "ada 1 4"]
+
+
+def test_an_error_about_mixed_keys_names_the_operator_once():
+    def build(stream):
+        return stream.key_by("k", lambda value: value).stateful_map("n", lambda k, v, n: (None, n + 1), default=0)
+
+    assert failure(build, [1], ["1"]).count("'k'") == 1
+
+
+def test_a_dictionary_that_has_a_key_twice_gives_one_key():
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 1], pa.int32()), pa.array(["ada", "bob", "ada"]))
+    columns = pa.RecordBatch.from_arrays([codes, pa.array([1, 2, 3, 4])], ["user", "n"])
+    ran = run(
+        lambda s: s.map_batches("codes", lambda _: columns).key_by("k", "user").aggregate("total", n=sum_("n")),
+        [{"user": "", "n": 0}],
+    )
+    assert ran.states == {"total": {"ada": [2, 4], "bob": [2, 6]}}

@@ -46,7 +46,7 @@ def test_the_annotation_declares_the_type_and_so_the_columns():
 def test_an_error_names_operator_record_and_cause():
     text = failure(lambda s: s.map("invert", lambda n: 1 / n), [1, 0, 2])
     assert re.fullmatch(
-        r"operator 'invert', record 0: ZeroDivisionError: division by zero \(test_map.py:\d+ in <lambda>\)", text
+        r"step 'invert', record 0: ZeroDivisionError: division by zero \(test_map.py:\d+ in <lambda>\)", text
     )
 
 
@@ -65,7 +65,7 @@ def test_rejected_records_go_to_the_dead_letter_sink_and_the_others_on():
     assert "in <lambda>" in traceback
     assert "tidewheel/_" not in traceback
     assert ran.dead[0] == {
-        "operator": "invert",
+        "step": "invert",
         "key": None,
         "record": "0",
         "error": "ZeroDivisionError: integer division or modulo by zero",
@@ -111,7 +111,7 @@ def test_big_integers_text_that_is_no_unicode_and_other_objects_reach_the_next_l
 
 
 def test_something_that_is_no_function_is_refused_when_the_graph_is_built():
-    with pytest.raises(GraphError, match="operator 'wrong': it takes a function as its second argument, not int"):
+    with pytest.raises(GraphError, match="step 'wrong': it takes a function as its second argument, not int"):
         run(lambda s: s.map("wrong", 3), [])
 
 

@@ -45,12 +45,12 @@ def test_what_it_returns_can_be_declared():
 
 def test_another_number_of_rows_under_keys_is_refused():
     text = failure(lambda s: s.key_by("k", "user").map_batches("b", lambda b: b.slice(1)), ROWS, plain=False)
-    assert "operator 'b': on a keyed or timed stream map_batches must return as many rows as it got (2), not 1" in text
+    assert "step 'b': on a keyed or timed stream map_batches must return as many rows as it received (2), not 1" in text
 
 
 def test_something_else_than_a_batch_is_refused():
     text = failure(lambda s: s.map_batches("b", lambda b: b.to_pylist()), ROWS, plain=False)
-    assert "operator 'b': the function of map_batches must return a pyarrow.RecordBatch or Table, not list" in text
+    assert "step 'b': the function of map_batches must return a pyarrow.RecordBatch or Table, not list" in text
 
 
 def test_an_error_names_operator_and_columns():
@@ -60,4 +60,4 @@ def test_an_error_names_operator_and_columns():
 
 def test_values_that_have_no_columns_say_so():
     text = failure(lambda s: s.map("m", lambda n: [n, "x"][n]).map_batches("b", lambda b: b), [0, 1])
-    assert "operator 'b': the values do not fit into columns of one type" in text
+    assert "step 'b': the values do not fit into columns of one type" in text

@@ -65,12 +65,12 @@ def test_order_is_kept_within_a_key():
 
 def test_an_error_before_the_shuffle_names_operator_key_and_record():
     text = failure(reduced(lambda left, right: int(left) + int(right)), rows(("a", "1"), ("a", "y")), plain=False)
-    assert text.startswith("operator 'op', key 'a', record 'y': ValueError: invalid literal")
+    assert text.startswith("step 'op', key 'a', record 'y': ValueError: invalid literal")
 
 
 def test_an_error_behind_the_shuffle_names_operator_key_and_record():
     text = failure(reduced(lambda left, right: left + right), rows(("a", 1)), rows(("a", "x")), plain=False)
-    assert text.startswith("operator 'op', key 'a', record 'x': TypeError")
+    assert text.startswith("step 'op', key 'a', record 'x': TypeError")
 
 
 def test_a_rejected_record_leaves_what_was_folded_before_it():

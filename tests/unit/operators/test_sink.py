@@ -43,7 +43,7 @@ def test_a_composite_key_is_a_struct(parallelism):
 
 def test_composite_keys_of_several_types_say_so():
     text = failure(lambda s: s.key_by("k", lambda n: (n if n == 1 else str(n),)), [1, 2])
-    assert "operator 'out': the keys do not fit into a column of one type" in text
+    assert "step 'out': the keys do not fit into a column of one type" in text
 
 
 @pytest.mark.parametrize("values", [[1, "a"], [{"x": 1}, 2], [object()], [2**80, 1], ["\ud800"], [{"x": 1}, None]])
@@ -66,9 +66,9 @@ def test_values_that_do_not_fit_into_columns_say_what_to_do(values):
 )
 def test_a_fraction_where_an_int_is_declared_is_refused_and_not_cut_off(declared, value):
     text = failure(lambda s: s.map("m", lambda _: value, returns=declared), [1])
-    assert "the values do not fit the type that is declared for them" in text
+    assert "the values do not match their declared type" in text
     assert (
-        "is not a whole number, but int is declared. Convert them in the step before it, or declare what they are"
+        "is not a whole number, but int is declared. Convert them in the previous step, or declare their real type"
         in text
     )
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tidewheel import Job, sinks
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 from tidewheel.testing import MemoryRun
 
 _names = itertools.count()
@@ -108,7 +108,7 @@ def test_records_of_a_keyed_stream_keep_all_their_fields():
 
 @pytest.mark.parametrize("values", [(None, {"z": 1}), ({"z": 1}, None)])
 def test_records_and_values_without_fields_are_refused_in_any_order(values):
-    with pytest.raises(OperatorError, match=r"'out': .* some values are records, and others, such as None, are not"):
+    with pytest.raises(StepError, match=r"'out': .* some values are records, and others, such as None, are not"):
         written([*values])
 
 
@@ -129,9 +129,7 @@ def test_dates_and_times_in_one_column_are_times_of_one_kind(values, expected, s
 @pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"in": value}])
 @pytest.mark.parametrize("values", [(DATE, NAIVE), (NAIVE, DATE), (NAIVE, AWARE), (AWARE, NAIVE)])
 def test_dates_and_times_of_several_kinds_inside_a_column_are_refused(values, wrap):
-    with pytest.raises(
-        OperatorError, match=r"'out'.*(would lose the time of day|has (dates and )?times|datetime.date)"
-    ):
+    with pytest.raises(StepError, match=r"'out'.*(would lose the time of day|has (dates and )?times|datetime.date)"):
         written([{"v": wrap(value)} for value in values])
 
 
@@ -143,13 +141,13 @@ def test_times_of_one_kind_stay_as_they_are():
 
 
 def test_a_time_of_day_where_a_date_is_declared_is_refused():
-    with pytest.raises(OperatorError, match=r"column 'at' would lose the time of day.*date is declared"):
+    with pytest.raises(StepError, match=r"column 'at' would lose the time of day.*date is declared"):
         written([Dated(NAIVE)], returns=Dated)
     assert [row["at"] for row in written([Timed(AWARE)], returns=Timed)] == [AWARE]
 
 
 def test_records_without_any_field_are_refused_and_not_dropped():
-    with pytest.raises(OperatorError, match="records without fields"):
+    with pytest.raises(StepError, match="records without fields"):
         written([{}, {}])
     assert written([{}, {}], keyed=True) == [{"n": 0}, {"n": 1}]
     assert written([{}, {"z": 1}]) == [{"z": None}, {"z": 1}]

@@ -44,7 +44,7 @@ def test_what_a_record_is_can_be_declared(declared, first):
 def test_a_record_without_a_value_that_it_must_have_is_rejected():
     text = failure(lambda s: s, ROWS, value=Strict)
     assert text.startswith(
-        "operator 'in', record {'user': 'bob', 'n': None, 'more': 'y'}: 'n' is null, or not there; declare it as opt"
+        "step 'in', record {'user': 'bob', 'n': None, 'more': 'y'}: 'n' is null or missing; declare it as opt"
     )
     ran = run(lambda s: s.map("m", lambda strict: strict.n), ROWS, value=Strict, dead_letter=True)
     assert ran.values() == [1]

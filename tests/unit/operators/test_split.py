@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidewheel import Job
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 from tidewheel.sinks import collect
 from tidewheel.testing import run_in_memory
 
@@ -32,7 +32,7 @@ def test_a_single_number_will_do_and_one_that_there_is_not_is_refused():
     for at, stream in enumerate(numbers.split("parts", 2, lambda n: n)):
         stream.sink(f"out-{at}", collect())
     assert [r["value"] for r in run_in_memory(job, {"in": [0, 1, 1]}).outputs["out-1"]] == [1, 1]
-    with pytest.raises(OperatorError, match=r"operator 'parts', record 2: there is no output 2; there are 0 to 1"):
+    with pytest.raises(StepError, match=r"step 'parts', record 2: there is no output 2; there are 0 to 1"):
         run_in_memory(job, {"in": [2]})
 
 
@@ -62,7 +62,7 @@ def test_a_union_has_all_messages_also_of_streams_of_different_depth():
 def test_a_union_of_a_keyed_stream_and_one_without_keys_is_refused():
     job = job_of()
     source = job.source("in", lambda spark: None)
-    with pytest.raises(GraphError, match="operator 'both': a union is of streams that all have keys, or none of them"):
+    with pytest.raises(GraphError, match="step 'both': a union is of streams that all have keys, or none of them"):
         source.union("both", source.key_by("by", "k"))
 
 

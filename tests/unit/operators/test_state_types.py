@@ -1,4 +1,4 @@
-"""State has the type it was written with, in the next batch as in this one, or its record is refused: in every operator."""
+"""State has the type it was written with, in the next batch as in this one, or its record is refused: in every step."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tidewheel import Job, KeyedStream, StatefulLogic, Stream, sinks, sources, tumbling
-from tidewheel.errors import OperatorError
-from tidewheel.testing import MemoryRun, Message, OperatorTester
+from tidewheel.errors import StepError
+from tidewheel.testing import MemoryRun, Message, StepTester
 
 _numbers = itertools.count()
 
@@ -54,7 +54,7 @@ class Last(StatefulLogic[Any]):
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 @pytest.mark.parametrize("build", [last_value, lambda stream: stream.stateful_op("last", Last())])
 def test_undeclared_state_keeps_its_type_over_a_commit(build: Callable[[KeyedStream], Stream], value: Any) -> None:
-    tester = OperatorTester(build)
+    tester = StepTester(build)
     tester.send("a", value)
     (message,) = tester.send("a", 1)
     assert message.value == value
@@ -68,7 +68,7 @@ def test_a_value_that_waits_in_a_join_keeps_its_type(batches: int, value: Any) -
         left, right = stream.branch("side", lambda each: each[0] == "l", lambda each: each[0] == "r")
         return left.interval_join("j", right, before="10 ns", after="10 ns", function=lambda one, other: one)
 
-    tester = OperatorTester(build)
+    tester = StepTester(build)
     messages = [Message("k", ("l", value), 1), Message("k", ("r", 0), 2)]
     sent = [tester.send_all(messages)] if batches == 1 else [tester.send_all([each]) for each in messages]
     ((_, back),) = [message.value for message in sent[-1]]
@@ -83,7 +83,7 @@ def test_a_join_function_that_changes_its_argument_changes_nothing_that_waits() 
             "j", right, before="10 ns", after="10 ns", function=lambda one, other: one | {"n": one.pop("l")}
         )
 
-    tester = OperatorTester(build)
+    tester = StepTester(build)
     tester.send("k", {"l": 1}, 1)
     assert [message.value for message in tester.send_all([Message("k", {"r": at}, at) for at in (2, 3)])] == [
         {"n": 1}
@@ -94,7 +94,7 @@ def test_what_a_window_folds_keeps_its_type() -> None:
     def fold(total: Any, value: int) -> Any:
         return total[0] + value, 1
 
-    tester = OperatorTester(lambda stream: stream.window("w", tumbling("10 ns"), fold, default=(0, 0)))
+    tester = StepTester(lambda stream: stream.window("w", tumbling("10 ns"), fold, default=(0, 0)))
     tester.send("k", 3, 1)
     (result,) = tester.epoch(20)
     assert result.value.value == (3, 1)
@@ -105,10 +105,8 @@ def test_what_a_window_folds_keeps_its_type() -> None:
 )
 def test_a_state_of_another_type_than_its_default_is_refused(default: Any, state: Any) -> None:
     """A function that returns (new state, output) in place of (output, new state) would pass unnoticed otherwise."""
-    swapped = OperatorTester(lambda stream: stream.stateful_map("m", lambda k, v, s: (None, state), default=default))
-    with pytest.raises(
-        OperatorError, match=r"operator 'm'.*the state begins as an? \w+; if output and new state are in"
-    ):
+    swapped = StepTester(lambda stream: stream.stateful_map("m", lambda k, v, s: (None, state), default=default))
+    with pytest.raises(StepError, match=r"step 'm'.*the state begins as an? \w+; if output and new state are in"):
         swapped.send("k", 1)
 
 
@@ -126,7 +124,7 @@ def test_a_state_of_another_type_than_its_default_is_refused(default: Any, state
     ],
 )
 def test_a_state_of_a_related_type_is_kept(default: Any, state: Any) -> None:
-    tester = OperatorTester(lambda stream: stream.stateful_map("m", lambda k, v, s: (s, state), default=default))
+    tester = StepTester(lambda stream: stream.stateful_map("m", lambda k, v, s: (s, state), default=default))
     tester.send("k", 1)
     assert tester.send("k", 1)[0].value == state
 
@@ -135,7 +133,7 @@ def test_where_batches_end_does_not_show_in_a_comparison_with_the_state() -> Non
     def changed(key: str, value: tuple[int, int], state: Any) -> tuple[bool, Any]:
         return state != value, value
 
-    tester = OperatorTester(lambda stream: stream.stateful_map("changed", changed))
+    tester = StepTester(lambda stream: stream.stateful_map("changed", changed))
     assert [tester.send("k", (1, 2))[0].value for _ in range(3)] == [True, False, False]
 
 
@@ -198,7 +196,7 @@ ids = ["stateful_map", "stateful_op", "reduce"]
 def test_a_state_that_is_not_of_the_declared_type_names_the_first_record_that_made_it_so(build: Any) -> None:
     records = [{"k": "a", "n": 1}, {"k": "b", "n": 5}, {"k": "a", "n": 3}, {"k": "a", "n": 2}]
     # What reduce gets has been folded before the shuffle.
-    with pytest.raises(OperatorError, match=r"operator 'sum', key 'a', record (.*'n': 3\}|6\.5): .*declared type int"):
+    with pytest.raises(StepError, match=r"step 'sum', key 'a', record (.*'n': 3\}|6\.5): .*declared type int"):
         run_batches(build, [{"k": "a", "n": 2}], records, value=dict)
 
 
@@ -214,10 +212,10 @@ def test_a_record_that_leaves_a_wrong_state_goes_to_the_dead_letters_and_the_sta
         value=dict,
     )
     (letter,) = dead.records
-    assert (letter["operator"], letter["key"]) == ("sum", "a")
+    assert (letter["step"], letter["key"]) == ("sum", "a")
     assert "declared type int" in letter["error"]
 
 
 def test_an_undeclared_record_in_state_is_refused_in_the_batch_that_writes_it() -> None:
-    with pytest.raises(OperatorError, match=r"operator 'last', key 'a', record Order.*an Order needs a declared type"):
-        OperatorTester(last_value).send("a", Order("a", 1))
+    with pytest.raises(StepError, match=r"step 'last', key 'a', record Order.*an Order needs a declared type"):
+        StepTester(last_value).send("a", Order("a", 1))

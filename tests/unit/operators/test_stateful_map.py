@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tidewheel import Row
 from tidewheel._state.codec import pickle_codec
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 from unit.operators.running import failure, run
 
 
@@ -52,7 +52,7 @@ def test_among_many_messages_the_one_that_fails_is_named():
 
     rows = [{"user": n % 30, "n": n} for n in range(20_000)]
     error = failure(lambda s: s.key_by("k", "user").stateful_map("sum", refuses, default=0), rows, plain=False)
-    assert "operator 'sum', key 21, record" in error
+    assert "step 'sum', key 21, record" in error
     assert "n=17001" in error
     assert "not this one" in error
 
@@ -144,7 +144,7 @@ def test_a_type_that_cannot_be_made_from_nothing_needs_a_default():
     class Needy:
         x: int
 
-    with pytest.raises(GraphError, match="operator 'op': a new key's state of type Needy cannot be made from nothing"):
+    with pytest.raises(GraphError, match="step 'op': there is no empty value of type Needy for the state of a new key"):
         run(keyed(summed, state=Needy))
 
 
@@ -162,7 +162,7 @@ def test_a_type_that_cannot_be_made_from_nothing_needs_a_default():
     ],
 )
 def test_a_default_that_is_not_of_the_declared_type_is_refused_when_the_graph_is_built(declared, default):
-    with pytest.raises(GraphError, match=r"operator 'op': its state is declared as .*, and begins as .*default="):
+    with pytest.raises(GraphError, match=r"step 'op': its state is declared as .*, and begins as .*default="):
         run(keyed(summed, state=declared, default=default))
 
 
@@ -235,7 +235,7 @@ def test_a_record_as_default_is_stored_beside_other_values(record, dead_letter):
 
 
 def test_a_record_as_default_that_has_no_form_in_msgpack_is_refused_where_it_is_stored():
-    with pytest.raises(OperatorError, match="Unresolved needs a declared type"):
+    with pytest.raises(StepError, match="Unresolved needs a declared type"):
         run(keyed(lambda key, n, state: (n, state), default=Unresolved()), [1])
 
 
@@ -251,7 +251,7 @@ def test_the_annotation_of_the_state_declares_its_type():
 @pytest.mark.parametrize("wrong", [3, None, (1,), (1, 2, 3), object()])
 def test_what_is_no_pair_says_what_is_expected(wrong):
     text = failure(keyed(lambda k, n, t: wrong, default=0), [1])
-    assert text.startswith("operator 'op', key 1, record 1: the function ")
+    assert text.startswith("step 'op', key 1, record 1: the function ")
 
 
 def test_an_unpacking_error_in_the_function_itself_is_its_own():
@@ -267,7 +267,7 @@ def test_an_error_names_operator_key_and_record_and_nothing_of_the_batch_counts(
         return 10 // (n - 4), total + n
 
     text = failure(keyed(step, default=0), [1], [2, 4])
-    assert text.startswith("operator 'op', key 0, record 4: ZeroDivisionError: integer division or modulo by zero (")
+    assert text.startswith("step 'op', key 0, record 4: ZeroDivisionError: integer division or modulo by zero (")
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])
@@ -301,7 +301,7 @@ def test_rejecting_many_records_costs_no_more_than_handling_them():
 
 def test_a_state_that_cannot_be_stored_names_operator_key_and_record():
     text = failure(keyed(lambda k, n, t: (1, {"x": object()})), [3])
-    assert "operator 'op', key 1, record 3: a state value of type dict cannot be stored" in text
+    assert "step 'op', key 1, record 3: a state value of type dict cannot be stored" in text
 
 
 def test_another_codec_can_be_chosen():
@@ -328,12 +328,12 @@ def test_only_a_tuple_of_two_is_taken_and_the_error_names_function_operator_and_
 
     if dead_letter:
         (dead,) = run(build, [1], dead_letter=True).dead
-        assert dead["operator"] == "sum"
+        assert dead["step"] == "sum"
         text = dead["error"]
     else:
         text = failure(build, [1])
-        assert text.startswith("operator 'sum', key 'k', record 1: ")
-    assert "wrong must return a tuple of two, (output, new_state), not" in text
+        assert text.startswith("step 'sum', key 'k', record 1: ")
+    assert "wrong must return a 2-tuple (output, new_state), not" in text
 
 
 def test_a_named_tuple_of_two_is_a_tuple():

@@ -73,7 +73,7 @@ def test_keys_that_do_not_belong_are_refused():
             output.send(Message("elsewhere", 1))
 
     text = failure(lambda s: s.key_by("k", lambda n: n).stateful_op("op", Rogue(), default=0), range(20), flush=True)
-    assert "operator 'op', shard" in text
+    assert "step 'op', shard" in text
     assert "does not belong to the shard" in text
 
 
@@ -97,12 +97,12 @@ def test_emit_without_an_input_says_what_to_use():
         def on_epoch(self, epoch, states, output):
             output.emit(1)
 
-    assert "output.emit needs an input message" in failure(keyed(Rogue(), default=0), [1], flush=True)
+    assert "output.emit needs a current message" in failure(keyed(Rogue(), default=0), [1], flush=True)
 
 
 def test_an_error_names_operator_key_and_record():
     text = failure(keyed(lambda message, state, output: 1 // 0), [3])
-    assert text.startswith("operator 'op', key 1, record 3: ZeroDivisionError")
+    assert text.startswith("step 'op', key 1, record 3: ZeroDivisionError")
 
 
 def test_a_logic_without_on_data_says_so():
@@ -129,7 +129,7 @@ def test_a_rejected_record_leaves_state_and_output_as_they_were(parallelism):
 
 
 def test_a_class_in_place_of_a_logic_is_refused_when_the_graph_is_built():
-    with pytest.raises(GraphError, match=r"operator 'op': it takes a logic and not its class; give Tally\(…\)"):
+    with pytest.raises(GraphError, match=r"step 'op': it takes a logic and not its class; give Tally\(…\)"):
         run(keyed(Tally))
-    with pytest.raises(GraphError, match="operator 'op': it takes a function as its second argument, not int"):
+    with pytest.raises(GraphError, match="step 'op': it takes a function as its second argument, not int"):
         run(keyed(3))

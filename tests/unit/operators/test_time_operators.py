@@ -9,16 +9,14 @@ import pytest
 from tidewheel import Job, Message, session, sliding, sum_, tumbling
 from tidewheel._state.codec import msgpack_codec
 from tidewheel._time.duration import instant, nanoseconds
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 from tidewheel.sinks import collect
-from tidewheel.testing import MemoryRun, OperatorTester
+from tidewheel.testing import MemoryRun, StepTester
 from unit.operators.running import run
 
 
 def timed(time, unit=None):
-    tester = OperatorTester(
-        lambda keyed: keyed.map("row", lambda v: {"at": v}).assign_timestamps("time", time, unit=unit)
-    )
+    tester = StepTester(lambda keyed: keyed.map("row", lambda v: {"at": v}).assign_timestamps("time", time, unit=unit))
     return lambda value: [message.time for message in tester.send("k", value)]
 
 
@@ -35,13 +33,13 @@ def test_timestamps_are_integers_of_a_unit_datetimes_or_columns():
 
 @pytest.mark.parametrize("wrong", ["text", 1.5, None, True, 2**63 - 1])
 def test_what_is_no_timestamp_is_refused_with_operator_key_and_record(wrong):
-    with pytest.raises(OperatorError, match=r"operator 'time', key 'k', record .*timestamp"):
+    with pytest.raises(StepError, match=r"step 'time', key 'k', record .*timestamp"):
         timed(lambda row: row["at"])(wrong)
 
 
 def test_a_column_of_another_type_is_refused_by_name():
     with pytest.raises(
-        OperatorError, match=r"a time column holds timestamps, or integers .* and 'at' is of type string"
+        StepError, match=r"a time column must have timestamps, or integers .* but 'at' has the type string"
     ):
         timed("at")("text")
 
@@ -63,10 +61,8 @@ def test_a_duration_that_is_too_long_says_so():
 
 
 def test_epochs_without_timestamps_are_refused():
-    with pytest.raises(
-        OperatorError, match="'epochs': the messages have no timestamps; put assign_timestamps before it"
-    ):
-        OperatorTester(lambda keyed: keyed.limit_out_of_orderness("epochs", "1 ns")).send("k", 1)
+    with pytest.raises(StepError, match="'epochs': the messages have no timestamps; add assign_timestamps before it"):
+        StepTester(lambda keyed: keyed.limit_out_of_orderness("epochs", "1 ns")).send("k", 1)
 
 
 def test_partitions_of_one_stream_do_not_hold_each_other_back_once_idle():
@@ -90,7 +86,7 @@ def test_partitions_of_one_stream_do_not_hold_each_other_back_once_idle():
 
 def test_inspect_frontier_sees_each_epoch_once_and_messages_pass():
     seen: list[int] = []
-    tester = OperatorTester(lambda keyed: keyed.inspect_frontier("look", seen.append))
+    tester = StepTester(lambda keyed: keyed.inspect_frontier("look", seen.append))
     assert tester.send("k", 1, 5) == [Message("k", 1, 5)]
     tester.epoch(5)
     tester.epoch(5)
@@ -99,7 +95,7 @@ def test_inspect_frontier_sees_each_epoch_once_and_messages_pass():
 
 
 def test_deduplicate_lets_the_first_through_and_forgets_after_the_horizon():
-    tester = OperatorTester(lambda keyed: keyed.deduplicate("once", "10 ns", by=lambda value: value["id"]))
+    tester = StepTester(lambda keyed: keyed.deduplicate("once", "10 ns", by=lambda value: value["id"]))
     assert len(tester.send("k", {"id": "x"}, 5)) == 1
     assert len(tester.send("k", {"id": "y"}, 6)) == 1
     assert tester.send("k", {"id": "x"}, 14) == []
@@ -114,24 +110,24 @@ def test_deduplicate_lets_the_first_through_and_forgets_after_the_horizon():
 
 def test_a_window_takes_a_function_or_aggregates_and_a_session_needs_merge():
     keyed = Job("refused", state="memory:refused").source("in", lambda spark: None).key_by("by", "k")
-    with pytest.raises(GraphError, match="operator 'a': a window takes either a function or aggregates"):
+    with pytest.raises(GraphError, match="step 'a': a window takes either a function or aggregates"):
         keyed.window("a", tumbling("5 ns"))
-    with pytest.raises(GraphError, match=r"operator 'b'.*give merge="):
+    with pytest.raises(GraphError, match=r"step 'b'.*pass merge="):
         keyed.window("b", session("5 ns"), lambda n, v: n + 1, default=0)
-    with pytest.raises(GraphError, match="cannot be called start"):
+    with pytest.raises(GraphError, match="cannot have the name start"):
         keyed.window("c", tumbling("5 ns"), start=sum_("v"))
     with pytest.raises(GraphError, match="the length of a window must be at least 1"):
         tumbling("0 s")
 
 
 def test_a_message_without_a_timestamp_is_refused_by_a_window():
-    tester = OperatorTester(lambda keyed: keyed.window("w", tumbling("5 ns"), lambda n, v: n + 1, default=0))
-    with pytest.raises(OperatorError, match=r"operator 'w', key 'k', record 1: the message has no timestamp"):
+    tester = StepTester(lambda keyed: keyed.window("w", tumbling("5 ns"), lambda n, v: n + 1, default=0))
+    with pytest.raises(StepError, match=r"step 'w', key 'k', record 1: the message has no timestamp"):
         tester.send("k", 1)
 
 
 def test_windows_of_windows():
-    tester = OperatorTester(
+    tester = StepTester(
         lambda keyed: keyed.window("minutes", tumbling("10 ns"), lambda n, v: n + 1, default=0).window(
             "hours", tumbling("30 ns"), lambda kept, result: [*kept, result.value], default=list
         )
@@ -195,7 +191,7 @@ def test_values_that_wait_in_state_come_out_as_they_were():
     assert StateValues(msgpack_codec(Undeclared)).get(
         StateValues(msgpack_codec(Undeclared)).put(Undeclared(3))
     ) == Undeclared(3)
-    with pytest.raises(OperatorError, match="an Undeclared needs a declared type"):
+    with pytest.raises(StepError, match="an Undeclared needs a declared type"):
         StateValues(msgpack_codec()).put(Undeclared(3))
 
 

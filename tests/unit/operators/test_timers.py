@@ -10,9 +10,9 @@ from tidewheel import Job, Message, Output, StatefulLogic, Timer
 from tidewheel._engine.stopped_job import StoppedJob
 from tidewheel._state.timers import decode, encode
 from tidewheel._testing.clock import Clock
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 from tidewheel.sinks import collect
-from tidewheel.testing import MemoryRun, OperatorTester
+from tidewheel.testing import MemoryRun, StepTester
 
 MAX = 2**63 - 1
 
@@ -31,7 +31,7 @@ class Alarms(StatefulLogic[int]):
 
 
 def alarms(logic=None, **options):
-    return OperatorTester(lambda keyed: keyed.stateful_op("op", logic or Alarms(), default=0), **options)
+    return StepTester(lambda keyed: keyed.stateful_op("op", logic or Alarms(), default=0), **options)
 
 
 def fired(messages):
@@ -103,13 +103,13 @@ class Forever(Every):
 def test_a_timer_that_would_fire_for_ever_is_an_error_that_names_it():
     op = alarms(Forever())
     op.send("k", 1, 1)
-    with pytest.raises(OperatorError, match=r"operator 'op', key 'k', timer '' at 10: .*fire for ever"):
+    with pytest.raises(StepError, match=r"step 'op', key 'k', timer '' at 10: .*fire forever"):
         op.epoch(10)
 
 
 def test_a_logic_that_sets_timers_without_handling_them_is_told():
-    op = OperatorTester(lambda keyed: keyed.stateful_op("op", lambda m, s, output: output.set_timer(1), default=0))
-    with pytest.raises(OperatorError, match="operator 'op' sets timers, so its logic must define on_timer"):
+    op = StepTester(lambda keyed: keyed.stateful_op("op", lambda m, s, output: output.set_timer(1), default=0))
+    with pytest.raises(StepError, match="step 'op' sets timers, so its logic must define on_timer"):
         op.send("k", 1, 1)
 
 

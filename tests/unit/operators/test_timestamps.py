@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidewheel import Job, count, tumbling
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import Clock, MemoryRun
@@ -54,14 +54,14 @@ def test_a_year_that_does_not_fit_in_64_bits_is_that_records_error(way):
     daily = Daily(f"year-{way}", TIMES[way]).run([GOOD, BAD, GOOD])
     assert [row["n"] for row in daily.out.records] == [2]
     (dead,) = daily.dead.records
-    assert dead["operator"] == "time"
+    assert dead["step"] == "time"
     assert "9999" in dead["record"]
     assert "does not fit in 64 bits" in dead["error"]
 
 
 @pytest.mark.parametrize("way", TIMES)
 def test_without_dead_letters_the_error_names_operator_and_record(way):
-    with pytest.raises(OperatorError, match=r"operator 'time', record .*9999.*does not fit in 64 bits"):
+    with pytest.raises(StepError, match=r"step 'time', record .*9999.*does not fit in 64 bits"):
         Daily(f"year-fails-{way}", TIMES[way], dead_letter=False).run([GOOD, BAD])
 
 
@@ -71,7 +71,7 @@ def test_a_timestamp_that_no_window_of_aggregates_can_hold_is_that_records_error
     )
     assert daily.counted() == [(DAY, 2)]
     (dead,) = daily.dead.records
-    assert (dead["operator"], dead["key"]) == ("w", "a")
+    assert (dead["step"], dead["key"]) == ("w", "a")
     assert "more than a century from 1970" in dead["error"]
 
 

@@ -8,14 +8,13 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings
 
+from support.time_model import driven, modelled, scripts
 from tidewheel import Job, StatefulLogic
 from tidewheel._core.keys import shard_of
 from tidewheel._engine.stopped_job import states
-from tidewheel._testing.clock import Clock
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 from tidewheel.sinks import collect, discard
-from tidewheel.testing import MemoryRun, OperatorTester
-from time_model import driven, modelled, scripts
+from tidewheel.testing import Clock, MemoryRun, StepTester
 
 _names = itertools.count()
 
@@ -33,7 +32,7 @@ def values(messages):
 
 
 def test_a_state_goes_when_the_epoch_reaches_its_last_message_and_the_ttl():
-    op = OperatorTester(summing(ttl="10 ns"))
+    op = StepTester(summing(ttl="10 ns"))
     op.send("k", 1, 5)
     op.send("k", 1, 7)
     op.epoch(16)
@@ -45,7 +44,7 @@ def test_a_state_goes_when_the_epoch_reaches_its_last_message_and_the_ttl():
 
 
 def test_a_message_prolongs_the_state_also_one_that_is_out_of_order():
-    op = OperatorTester(summing(ttl="10 ns"))
+    op = StepTester(summing(ttl="10 ns"))
     op.send("k", 1, 5)
     op.send("k", 1, 3)
     op.epoch(14)
@@ -58,7 +57,7 @@ def test_a_message_prolongs_the_state_also_one_that_is_out_of_order():
 
 
 def test_by_the_clock():
-    op = OperatorTester(summing(ttl=timedelta(seconds=3), ttl_clock="wall"), clock=Clock(0))
+    op = StepTester(summing(ttl=timedelta(seconds=3), ttl_clock="wall"), clock=Clock(0))
     op.send("k", 1)
     op.tick(2)
     op.send("k", 1)
@@ -69,7 +68,7 @@ def test_by_the_clock():
 
 
 def test_a_state_that_the_function_drops_begins_anew_with_its_own_time():
-    op = OperatorTester(
+    op = StepTester(
         lambda keyed: keyed.stateful_map("op", lambda k, v, s: (v, None if v == "drop" else v), default="", ttl="10 ns")
     )
     op.send("k", "a", 1)
@@ -82,8 +81,8 @@ def test_a_state_that_the_function_drops_begins_anew_with_its_own_time():
 
 
 def test_event_time_needs_timestamps():
-    with pytest.raises(OperatorError, match="needs timestamps"):
-        OperatorTester(summing(ttl="10 ns")).send("k", 1)
+    with pytest.raises(StepError, match="needs timestamps"):
+        StepTester(summing(ttl="10 ns")).send("k", 1)
 
 
 @settings(max_examples=25, deadline=None)
@@ -127,7 +126,7 @@ class SetAgain(StatefulLogic):
 
 
 def test_a_state_that_a_timer_sets_expires_too():
-    op = OperatorTester(lambda keyed: keyed.stateful_op("op", SetAgain(), default=0, ttl="10 ns"))
+    op = StepTester(lambda keyed: keyed.stateful_op("op", SetAgain(), default=0, ttl="10 ns"))
     op.send("k", 1, 5)
     op.epoch(20)
     assert op.state("k", "op") is None
@@ -150,7 +149,7 @@ class Renewing(StatefulLogic):
 
 
 def test_a_state_that_a_schedule_sets_expires_by_the_clock():
-    op = OperatorTester(
+    op = StepTester(
         lambda keyed: keyed.stateful_op("op", Renewing(), default=0, ttl=timedelta(seconds=2), ttl_clock="wall")
     )
     op.send("k", 1)
@@ -161,9 +160,9 @@ def test_a_state_that_a_schedule_sets_expires_by_the_clock():
 
 @pytest.mark.parametrize("epoch_first", [True, False])
 def test_a_ttl_that_is_added_to_a_program_covers_the_keys_that_have_state(epoch_first):
-    before = OperatorTester(summing())
+    before = StepTester(summing())
     before.send("old", 1, 5)
-    after = OperatorTester(summing(ttl="10 ns"))
+    after = StepTester(summing(ttl="10 ns"))
     after.restore(before.snapshot())
     if epoch_first:
         after.epoch(6)
@@ -175,9 +174,9 @@ def test_a_ttl_that_is_added_to_a_program_covers_the_keys_that_have_state(epoch_
 
 
 def test_an_added_ttl_counts_for_each_key_from_when_it_was_added():
-    before = OperatorTester(summing())
+    before = StepTester(summing())
     before.send("old", 1, 5)
-    after = OperatorTester(summing(ttl="10 ns"))
+    after = StepTester(summing(ttl="10 ns"))
     after.restore(before.snapshot())
     after.epoch(100)
     after.epoch(109)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tidewheel import Job, sinks, sources
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 from tidewheel.testing import CELL, run_in_memory
 
 
@@ -100,7 +100,7 @@ EMPTY = (
 
 
 def test_a_cell_without_a_value_is_named_where_none_leads_to_an_error():
-    with pytest.raises(OperatorError, match=rf"operator 'over', record 1: TypeError: .*NoneType.*\. {EMPTY}"):
+    with pytest.raises(StepError, match=rf"step 'over', record 1: TypeError: .*NoneType.*\. {EMPTY}"):
         run_in_memory(with_empty_cell())
 
 
@@ -122,7 +122,7 @@ def test_a_dead_letter_names_the_cell_without_a_value():
 
 
 def test_a_none_that_no_cell_gave_is_told_as_it_is():
-    with pytest.raises(OperatorError) as caught:
+    with pytest.raises(StepError) as caught:
         run_in_memory(with_empty_cell(reads=False))
     assert "The cell" not in str(caught.value)
 

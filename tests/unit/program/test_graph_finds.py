@@ -10,7 +10,7 @@ import pytest
 
 from tidewheel import Job, count, session, sum_, tumbling
 from tidewheel._connectors.schema import declared_schema
-from tidewheel.errors import ConfigError, GraphError, OperatorError
+from tidewheel.errors import ConfigError, GraphError, StepError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable
 from tidewheel.testing import run_in_memory
@@ -35,7 +35,7 @@ def timed(value=None):
 
 @pytest.mark.parametrize("value", [None, dict, Order], ids=["row", "dict", "dataclass"])
 def test_sums_over_text_are_found(value):
-    text = r"operator 'sum' .*aggregates are over numbers, and column 'user' is of type string; convert"
+    text = r"step 'sum' .*aggregates need numbers, but column 'user' has the type string; convert"
     for build in (
         lambda: orders(value).key_by("by", "user").aggregate("sum", total=sum_("user")),
         lambda: timed(value).window("sum", tumbling("1 min"), total=sum_("user")),
@@ -57,14 +57,16 @@ def test_missing_columns_are_found(value):
         lambda: orders(value).assign_timestamps("time", "uzer"),
         lambda: timed(value).window("sum", tumbling("1 min"), total=sum_("uzer")),
     ):
-        with pytest.raises(GraphError, match=r"operator '.*there is no column '?uzer'?; .* has user, cents, at"):
+        with pytest.raises(GraphError, match=r"step '.*there is no column '?uzer'?; .* has user, cents, at"):
             build()
 
 
 def test_a_time_column_that_is_no_time_is_found():
-    with pytest.raises(GraphError, match=r"operator 'time' .*holds timestamps, or integers .*'user' is of type string"):
+    with pytest.raises(
+        GraphError, match=r"step 'time' .*must have timestamps, or integers .*'user' has the type string"
+    ):
         orders().assign_timestamps("time", "user")
-    with pytest.raises(GraphError, match=r"operator 'time' .*unit= is for integers, and 'at' is of type timestamp"):
+    with pytest.raises(GraphError, match=r"step 'time' .*unit= is for integers, but 'at' has the type timestamp"):
         orders().assign_timestamps("time", "at", unit="ms")
     orders().assign_timestamps("time", "cents", unit="ms")
 
@@ -78,7 +80,7 @@ def test_windows_and_joins_without_timestamps_are_found():
         lambda: keyed.interval_join("w", keyed.map("m", lambda row: row)),
         lambda: orders().limit_out_of_orderness("w", "1 s"),
     ):
-        with pytest.raises(GraphError, match=r"operator 'w' .*its messages have no timestamps; put event_time before"):
+        with pytest.raises(GraphError, match=r"step 'w' .*its messages have no timestamps; add event_time before"):
             build()
 
 
@@ -118,7 +120,7 @@ def test_the_key_column_at_a_sink_can_be_named_or_left_out():
 
 
 def test_a_key_column_that_cannot_be_is_refused():
-    with pytest.raises(OperatorError, match=r"key='n' is to name the key's column, and the values have a column"):
+    with pytest.raises(StepError, match=r"key='n' names the column of the key, but the values already have a column"):
         keyed_numbers(key="n")
     with pytest.raises(GraphError, match=r"sink 'out': key= names .*True is not a name"):
         keyed_numbers(key=True)
@@ -143,14 +145,14 @@ def test_a_plain_value_of_a_source_with_several_columns_is_refused():
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ({"value": None}, r"'value' is null, or not there: value=int reads it alone.*value=int \| None"),
+        ({"value": None}, r"'value' is null or missing; value=int reads only this column.*value=int \| None"),
         ({"cents": 3}, "the records lack the column value of int; they have cents"),
     ],
 )
 def test_a_plain_value_that_is_not_there_is_not_none(record, said):
     job = Job("plain", state="memory:plain-null")
     job.source("in", files("x/"), value=int).sink("out", collect())
-    with pytest.raises(OperatorError, match=said):
+    with pytest.raises(StepError, match=said):
         run_in_memory(job, {"in": [record]})
 
 
@@ -196,7 +198,7 @@ def test_a_join_by_keys_of_two_declared_types_is_found(key, value, found):
         left.job.plan()
     else:
         with pytest.raises(
-            GraphError, match=f"operator 'join': its left stream has keys of type str, its right one .* {found}"
+            GraphError, match=f"step 'join': its left stream has keys of type str, its right one .* {found}"
         ):
             left.job.plan()
 
@@ -229,7 +231,5 @@ def test_a_join_of_a_column_of_ints_with_one_of_floats_is_found():
     payments = left.job.source("payments", source).assign_timestamps("paid", "at")
     right = payments.limit_out_of_orderness("bound-paid", "1 s").key_by("by-paid", "paid")
     left.key_by("by-cents", "cents").interval_join("join", right).sink("out", collect())
-    with pytest.raises(
-        GraphError, match=r"operator 'join': its left stream has keys of type int, its right one .* float"
-    ):
+    with pytest.raises(GraphError, match=r"step 'join': its left stream has keys of type int, its right one .* float"):
         left.job.plan()

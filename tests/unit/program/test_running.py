@@ -9,13 +9,13 @@ import threading
 import pytest
 
 import tidewheel
-from tidewheel import BatchProgress, Job, Run, RunResult, StoredJob
+from support.waiting import IN_TIME, SOON
+from tidewheel import BatchProgress, Job, Run, RunOptions, RunResult, StoredJob
 from tidewheel._program.running import in_background, in_this_thread, run_on_spark
-from tidewheel.errors import ConfigError, GraphError, HeldError, NotFound, OperatorError
+from tidewheel.errors import ConfigError, GraphError, HeldError, NotFound, StepError
 from tidewheel.sinks import discard
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
-from waiting import IN_TIME, SOON
 
 BATCH = BatchProgress(2, 0, 250, 10, 0.5, 12.4, 2)
 
@@ -72,10 +72,10 @@ def test_a_second_start_of_what_runs_in_this_process_is_refused_at_once():
     run = running(Driver())
     with pytest.raises(HeldError, match=r"a run of this process; .*StoredJob\('clicks', state='memory:unit-running'\)"):
         job().start()
-    run_on_spark(job(), take_over=True)
-    run_on_spark(job("memory:unit-running-elsewhere"))
+    run_on_spark(job(), RunOptions(take_over=True))
+    run_on_spark(job("memory:unit-running-elsewhere"), RunOptions())
     run.stop()
-    run_on_spark(job())  # It waits for the one that ends.
+    run_on_spark(job(), RunOptions())  # It waits for the one that ends.
     run.wait(IN_TIME)
 
 
@@ -95,15 +95,15 @@ def test_before_there_is_a_driver_the_run_is_checking_and_may_be_stopped():
 
 
 def test_a_failure_is_the_status_and_is_raised_by_every_wait():
-    error = OperatorError("operator 'double': it failed")
+    error = StepError("step 'double': it failed")
     driver = Driver(error)
     run = running(driver)
     driver.stop()
     for _ in range(2):
-        with pytest.raises(OperatorError, match="it failed"):
+        with pytest.raises(StepError, match="it failed"):
             run.wait(IN_TIME)
     assert run.status.error is error
-    assert str(run.status) == "failed: OperatorError: operator 'double': it failed"
+    assert str(run.status) == "failed: StepError: step 'double': it failed"
 
 
 def test_waiting_has_a_time_limit_and_the_run_goes_on():
@@ -123,12 +123,12 @@ def test_leaving_the_block_stops_and_waits():
 
 
 def test_leaving_the_block_raises_the_error_of_the_run():
-    with pytest.raises(OperatorError, match="it failed"), running(Driver(OperatorError("it failed"))):
+    with pytest.raises(StepError, match="it failed"), running(Driver(StepError("it failed"))):
         pass
 
 
 def test_an_error_in_the_block_is_not_hidden_by_one_of_the_run():
-    driver = Driver(OperatorError("it failed"))
+    driver = Driver(StepError("it failed"))
     with pytest.raises(KeyError), running(driver):
         raise KeyError("mine")
     assert driver.stopped.is_set()
@@ -161,10 +161,10 @@ def test_a_run_that_nobody_stopped_is_stopped_when_the_program_ends():
 
 
 def test_a_notebook_shows_status_graph_state_and_batches_escaped_and_without_passwords():
-    driver = Driver(OperatorError("<script>alert(1)</script>"))
+    driver = Driver(StepError("<script>alert(1)</script>"))
     run = in_background(Run(job("nats://ada:secret@host:4222/<b>"), lambda: driver))
     driver.stop()
-    with pytest.raises(OperatorError):
+    with pytest.raises(StepError):
         run.wait(IN_TIME)
     shown = run._repr_html_()
     assert "<script>" not in shown
@@ -180,10 +180,22 @@ def test_start_refuses_wrong_graphs_arguments_and_triggers_at_once():
         Job("empty", state="memory:unit-running").start()
     with pytest.raises(TypeError, match="parallelsim"):
         job().start(parallelsim=2)
-    with pytest.raises(ConfigError, match="continuous"):
-        job().start(trigger="continuous")
-    with pytest.raises(ConfigError, match=r"5 is not a trigger.*Did you mean '5 seconds'\?"):
-        job().start(trigger=5)
+    with pytest.raises(GraphError, match="every cannot be read from 'continuous'"):
+        job().start(every="continuous")
+    with pytest.raises(GraphError, match=r"every is 5, a number without a unit; write '5 s'"):
+        job().start(every=5)
+    with pytest.raises(
+        ConfigError, match=r"until must be 'caught-up' or 'end', not 'caught_up'; did you mean 'caught-up'"
+    ):
+        job().start(until="caught_up")
+    with pytest.raises(
+        ConfigError, match=r"until='end' reads all available data and ends, so every='5 s' has no effect"
+    ):
+        job().start(until="end", every="5 s")
+    with pytest.raises(
+        ConfigError, match=r"options is a RunOptions, such as RunOptions\(restarts=5\), not \{'restarts': 5\}"
+    ):
+        job().start(options={"restarts": 5})
 
 
 def test_a_result_and_a_batch_are_one_line_each():
@@ -215,7 +227,7 @@ def test_a_query_before_the_first_commit_says_that_the_run_is_starting():
 
 @pytest.mark.parametrize("tasks", [0, -1, "2", 1.5])
 def test_a_number_of_tasks_that_cannot_be_is_refused_before_the_start(tasks):
-    with pytest.raises(ConfigError, match="the parallelism of job 'unit' is between 1 and its 64 shards, not"):
+    with pytest.raises(ConfigError, match="parallelism must be a whole number from 1, not"):
         job_of_one_source().run(parallelism=tasks)
 
 

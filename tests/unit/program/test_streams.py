@@ -31,7 +31,7 @@ def job(name: str = "a") -> Job:
 
 @pytest.mark.parametrize("other", [1, None, "in", job()])
 def test_a_union_with_what_is_no_stream_is_refused(other):
-    with pytest.raises(GraphError, match=r"operator 'u': it takes streams of this job, not "):
+    with pytest.raises(GraphError, match=r"step 'u': it takes streams of this job, not "):
         source(job()).union("u", other)
 
 
@@ -39,7 +39,7 @@ def test_a_union_with_what_is_no_stream_is_refused(other):
     ("other", "named"), [("b", "the job 'b'"), ("a", "another job of that name")], ids=["other", "same-name"]
 )
 def test_a_union_with_a_stream_of_another_job_is_refused(other, named):
-    with pytest.raises(GraphError, match=f"operator 'u': it takes streams of its own job 'a', .* belongs to {named}"):
+    with pytest.raises(GraphError, match=f"step 'u': it takes streams of its own job 'a', .* belongs to {named}"):
         source(job()).union("u", source(job(other)))
 
 
@@ -54,11 +54,11 @@ def test_a_union_with_a_stream_of_another_job_is_refused(other, named):
 )
 def test_a_join_takes_a_keyed_stream_of_its_own_job_alone(join):
     left = source(job()).key_by("k", "user")
-    with pytest.raises(GraphError, match=r"operator 'j': it takes streams of its own job 'a', .* the job 'b'"):
+    with pytest.raises(GraphError, match=r"step 'j': it takes streams of its own job 'a', .* the job 'b'"):
         join(left, source(job("b")).key_by("k", "user"))
-    with pytest.raises(GraphError, match="operator 'j': it takes streams of this job, not 1"):
+    with pytest.raises(GraphError, match="step 'j': it takes streams of this job, not 1"):
         join(left, 1)
-    with pytest.raises(GraphError, match="operator 'j': a join is of two streams with keys; put key_by before both"):
+    with pytest.raises(GraphError, match="step 'j': a join is of two streams with keys; put key_by before both"):
         join(left, source(left.job, "other"))
     assert [node.name for node in left.job.graph.nodes] == ["in", "k", "other"]
 
@@ -66,19 +66,17 @@ def test_a_join_takes_a_keyed_stream_of_its_own_job_alone(join):
 def test_a_join_that_there_is_not_is_refused_with_the_operator_and_those_that_there_are():
     left, right = source(job()).key_by("k", "user"), source(job(), "other").key_by("o", "user")
     with pytest.raises(
-        GraphError, match=r"operator 'j': how= is one of inner, left, right, full, not 'outer'; .*\"full\""
+        GraphError, match=r"step 'j': how= must be one of inner, left, right, full, not 'outer'; .*\"full\""
     ):
         left.interval_join("j", right, how="outer")
     with pytest.raises(GraphError, match=r"not 'left_outer'; write how=\"left\"$"):
         left.interval_join("j", right, how="left_outer")
-    with pytest.raises(GraphError, match=r"operator 'j': how= is one of inner, left, not 'outer'$"):
+    with pytest.raises(GraphError, match=r"step 'j': how= must be one of inner, left, not 'outer'$"):
         left.as_of_join("j", right, how="outer")
 
 
 def test_a_length_in_place_of_windows_is_refused_with_what_to_write():
-    with pytest.raises(
-        GraphError, match=r"operator 'w': '1 hour' is not a kind of windows; write tumbling\('1 hour'\)"
-    ):
+    with pytest.raises(GraphError, match=r"step 'w': '1 hour' is not a kind of windows; write tumbling\('1 hour'\)"):
         source(job()).key_by("k", "user").window("w", "1 hour", n=count())
 
 
@@ -178,7 +176,7 @@ def test_numbered_streams_taken_for_one_explain_how_to_choose(step, number, requ
     choice = rf"{called} gives {number} streams: {names} = ….{called}\(…\), and go on with stream_0; "
     with pytest.raises(AttributeError, match=f"no 'key_by' here: {choice}"):
         streams.key_by("k", "user")
-    with pytest.raises(GraphError, match=f"operator 'u': it takes one stream where {choice}"):
+    with pytest.raises(GraphError, match=f"step 'u': it takes one stream where {choice}"):
         streams[0].union("u", streams)
     assert not hasattr(streams, "__no_such__")
     assert isinstance(streams, tuple)
@@ -234,7 +232,7 @@ def test_named_branches_are_attributes_and_a_misspelt_one_is_reported():
 @pytest.mark.parametrize("step", ["stateful_map", "stateful_op", "reduce"])
 def test_an_upgrade_that_cannot_be_called_as_it_is_called_is_refused_with_an_example(step, upgrade):
     function = {"reduce": lambda one, other: one}.get(step, lambda first, second, third: None)
-    told = r"operator 'x': upgrade= is called with a stored state .*lambda state, version: .*(cannot be|no function)"
+    told = r"step 'x': upgrade= is called with a stored state .*lambda state, version: .*(cannot be|no function)"
     with pytest.raises(GraphError, match=told):
         getattr(source(job()).key_by("k", "user"), step)("x", function, version=2, upgrade=upgrade)
 

@@ -7,9 +7,9 @@ import itertools
 import pytest
 from typer.testing import CliRunner
 
-from tidewheel import Job, StatefulLogic, count, session, sum_, tumbling
+from tidewheel import Job, RunOptions, StatefulLogic, count, session, sum_, tumbling
 from tidewheel._cli import app
-from tidewheel._operators.time_checks import check_clock, doubts, stuck
+from tidewheel._operators.time_checks import check_clock, clock_warnings, missing_clock
 from tidewheel._program.running import run_on_spark
 from tidewheel.errors import GraphError
 from tidewheel.sinks import discard
@@ -83,23 +83,23 @@ FREE = {
 def test_what_waits_for_a_clock_that_no_step_moves_is_refused_with_the_line_to_add(step):
     job = program(step, left=False)
     text = (
-        r"operator 'op' \(.*\): no step of the program says how far time has come, so no.* before the end of a bounded run .*"
-        r"Add limit_out_of_orderness behind 'in-at'.*: timed = timed\.limit_out_of_orderness\(\"bound\", \"1 minute\"\)"
+        r"step 'op' \(.*\): no step of the program advances the clock, so no.* before the end of a bounded run .*"
+        r"Add limit_out_of_orderness after 'in-at'.*: timed = timed\.limit_out_of_orderness\(\"bound\", \"1 minute\"\)"
     )
     for begin in (
-        lambda: job.run(trigger="available-now"),
+        lambda: job.run(until="caught-up"),
         lambda: job.start(),
         lambda: run_in_memory(job, {"in": ITEMS}, flush=False),
     ):
         with pytest.raises(GraphError, match=text):
             begin()
-    with pytest.warns(UserWarning, match=f"{text}.*any other run refuses"):
+    with pytest.warns(UserWarning, match=f"{text}.*other runs refuse"):
         run_in_memory(job)
     # The end of a bounded run is after all time; a test may give the epochs itself.
-    run_on_spark(job, bounded=True)
+    run_on_spark(job, RunOptions(until="end"))
     with MemoryRun(job) as run:
         run.batch({"in": ITEMS}, epoch=30)
-    assert stuck(program(step, left=True).graph) is None
+    assert missing_clock(program(step, left=True).graph) is None
     check_clock(program(step, left=True, right=True).graph)
 
 
@@ -107,17 +107,17 @@ def test_what_waits_for_a_clock_that_no_step_moves_is_refused_with_the_line_to_a
 def test_what_only_lacks_a_clock_is_told(step):
     job = program(step, left=False)
     check_clock(job.graph)
-    (doubt,) = doubts(job.graph)
-    assert doubt.startswith("operator 'op'")
-    assert "no step of the program says how far time has come, so " in doubt
-    assert list(doubts(program(step, left=True, right=True).graph)) == []
+    (warning,) = clock_warnings(job.graph)
+    assert warning.startswith("step 'op'")
+    assert "no step of the program advances the clock, so " in warning
+    assert list(clock_warnings(program(step, left=True, right=True).graph)) == []
 
 
 @pytest.mark.parametrize("step", FREE.values(), ids=FREE)
 def test_what_needs_no_clock_is_not_told(step):
     job = program(step, left=False)
     check_clock(job.graph)
-    assert list(doubts(job.graph)) == []
+    assert list(clock_warnings(job.graph)) == []
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ def test_what_needs_no_clock_is_not_told(step):
     ids=["interval", "window", "union"],
 )
 def test_a_side_that_the_clock_does_not_wait_for_is_told(step):
-    (doubt,) = doubts(program(step, left=True, right=False).graph)
-    assert "operator 'op'" in doubt
-    assert "the messages of source 'right' pass no limit_out_of_orderness or generate_epochs" in doubt
-    assert "behind 'right-at'" in doubt
-    assert list(doubts(program(step, left=True, right=True).graph)) == []
+    (warning,) = clock_warnings(program(step, left=True, right=False).graph)
+    assert "step 'op'" in warning
+    assert "the messages of source 'right' pass no event_time, limit_out_of_orderness or generate_epochs" in warning
+    assert "after 'right-at'" in warning
+    assert list(clock_warnings(program(step, left=True, right=True).graph)) == []
 
 
 def test_a_stream_whose_times_go_into_a_clock_in_another_branch_is_waited_for():
@@ -142,17 +142,17 @@ def test_a_stream_whose_times_go_into_a_clock_in_another_branch_is_waited_for():
     stream = timed(job, "in", bound=False)
     stream.filter("some", lambda row: row.n).limit_out_of_orderness("bound", "1 s").sink("side", discard())
     stream.key_by("by", "user").window("op", tumbling("10 ns"), n=count()).sink("out", discard())
-    assert list(doubts(job.graph)) == []
+    assert list(clock_warnings(job.graph)) == []
     # A clock that only the results of the window would move never comes to it.
     alone = Job("behind", state=f"memory:time-checks-{next(_places)}")
     windows = timed(alone, "in", bound=False).key_by("by", "user").window("op", tumbling("10 ns"), n=count())
     windows.limit_out_of_orderness("bound", "1 s").sink("out", discard())
-    assert len(list(doubts(alone.graph))) == 1
+    assert len(list(clock_warnings(alone.graph))) == 1
     # Times that are given anew are not those that the clock takes in.
     anew = stream.assign_timestamps("anew", "n", unit="ns").key_by("by-anew", "user")
     anew.window("other", tumbling("10 ns"), n=count()).sink("other-out", discard())
-    (doubt,) = doubts(job.graph)
-    assert doubt.startswith("operator 'other'")
+    (warning,) = clock_warnings(job.graph)
+    assert warning.startswith("step 'other'")
 
 
 def test_only_the_stream_that_is_not_waited_for_is_told_where_another_has_its_clock_beside_it():
@@ -160,16 +160,14 @@ def test_only_the_stream_that_is_not_waited_for_is_told_where_another_has_its_cl
     left, right = timed(job, "in", bound=False), timed(job, "right", bound=False)
     left.limit_out_of_orderness("bound", "1 s").sink("side", discard())
     left.union("all", right).key_by("by", "user").window("op", tumbling("10 ns"), n=count()).sink("out", discard())
-    (doubt,) = doubts(job.graph)
-    assert "the messages of source 'right' pass" in doubt
-    assert "behind 'right-at':" in doubt
+    (warning,) = clock_warnings(job.graph)
+    assert "the messages of source 'right' pass" in warning
+    assert "after 'right-at':" in warning
 
 
 def test_a_ttl_by_event_time_without_timestamps_is_found_when_the_graph_is_built():
     keyed = Job("untimed").source("in", iterable(ITEMS)).key_by("by", "user")
-    with pytest.raises(
-        GraphError, match=r"operator 'op' .*a ttl by event time needs timestamps; .* ttl_clock=\"wall\""
-    ):
+    with pytest.raises(GraphError, match=r"step 'op' .*a ttl by event time needs timestamps; .* ttl_clock=\"wall\""):
         keyed.stateful_map("op", lambda key, row, n: (n, n), default=0, ttl="1 s")
 
 
@@ -187,7 +185,7 @@ def late_program(lead, *, lateness="1 s", aggregates=True) -> Job:
 def test_an_allowed_lateness_that_no_late_message_reaches_is_refused(aggregates):
     with pytest.raises(
         GraphError,
-        match=r"operator 'op' \(window\): allowed_lateness= is for late messages, .* second stream of 'bound'\. .*union",
+        match=r"step 'op' \(window\): no late messages can reach it, .* in \.late of 'bound'\. .*union",
     ):
         late_program(lambda on_time, late: on_time, aggregates=aggregates).plan()
     late_program(lambda on_time, late: on_time, lateness="0 s", aggregates=aggregates).plan()
@@ -220,4 +218,4 @@ def test_the_command_graph_tells_what_stands_still(tmp_path):
     )
     told = CliRunner().invoke(app, ["graph", str(tmp_path / "program.py")])
     assert told.exit_code == 0
-    assert "Warning: operator 'w' (window): no step of the program says how far time has come" in told.stderr
+    assert "Warning: step 'w' (window): no step of the program advances the clock" in told.stderr

@@ -31,7 +31,7 @@ class Runner(TaskRunner):
         return [reports.encode(Report(level, task, took=self.seconds / len(tasks))) for level, task in tasks]
 
     def tasks(self, layout: Layout, level: int) -> int:
-        return len(layout.hands) if level == 0 else layout.spec.parallelism
+        return len(layout.splits) if level == 0 else layout.spec.parallelism
 
 
 class Pool(Runner):
@@ -40,7 +40,7 @@ class Pool(Runner):
         self.ready, self.failing = ready, failing
 
     def told(self, layout: Layout) -> str:
-        return f"{len(layout.hands)} in the pool"
+        return f"{len(layout.splits)} in the pool"
 
     def count_batch(self) -> None:
         pass
@@ -111,7 +111,7 @@ def test_what_is_due_in_a_large_state_is_divided_among_tasks(size, ran, tasks):
     program = Spark(0.1)
     last = run_batches(program, [1_000])
     state = ShardMap.of({0: ShardParts(PartRef(FileRef("state/a", size, 0), 1, size, keys=1))}, 4)
-    assert last.run_without_input(PINNED, state).tasks == tasks
+    assert last.run_without_input(PINNED, state)[1] == tasks
     assert program.ran == ["1 of Spark", ran]
 
 

@@ -28,6 +28,6 @@ def test_attempts_of_two_jvms_of_one_run_have_different_numbers(monkeypatch, tmp
         now=0,
     )
     for _ in range(2):
-        list(entry.levels_function(pickling.dumps("a plan"), "digest", spec, range(1))(iter(())))
+        list(entry.LevelTasks(pickling.dumps("a plan"), "digest", spec, range(1)).arrow_function()(iter(())))
     assert [task.partition for task in tasks] == [3, 3]
     assert tasks[0].attempt != tasks[1].attempt

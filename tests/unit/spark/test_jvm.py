@@ -8,8 +8,8 @@ import sys
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
+from support.waiting import SOON
 from tidewheel._spark import jvm
-from waiting import SOON
 
 
 class Gateway:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel._spark.restarts import LOSSES, Again, Restarts
-from tidewheel.errors import ConfigError, FencedError, OperatorError, StateError, TidewheelError
+from tidewheel.errors import ConfigError, FencedError, StateError, StepError, TidewheelError
 
 FETCH = Exception(
     "Job aborted due to stage failure: ResultStage 9 (collect) has failed the maximum allowable number of times: 1. Most recent "
@@ -92,14 +92,14 @@ def test_a_cause_that_the_error_does_not_tell_is_told():
 
 def test_another_failure_between_two_does_not_hide_that_a_program_error_repeats():
     restarts = Restarts(9, 1.0)
-    assert restarts.after(OperatorError("operator 'sum', key 'a': ValueError"), 1, 4) is not None
+    assert restarts.after(StepError("step 'sum', key 'a': ValueError"), 1, 4) is not None
     assert restarts.after(TidewheelError("the store does not answer"), 1, 4) is not None
-    assert restarts.after(OperatorError("operator 'sum', key 'a': ValueError"), 1, 4) is None
+    assert restarts.after(StepError("step 'sum', key 'a': ValueError"), 1, 4) is None
 
 
 def test_a_program_error_that_repeats_on_a_batch_is_not_tried_again():
     restarts = Restarts(9, 1.0)
-    error = OperatorError("operator 'sum', key 'a': ValueError")
+    error = StepError("step 'sum', key 'a': ValueError")
     assert restarts.after(error, 1, 4) is not None
     assert restarts.after(error, 1, 4) is None
 
@@ -110,4 +110,4 @@ def test_what_no_restart_cures_is_not_tried_again():
 
 
 def test_a_program_may_speak_of_lost_executors_itself():
-    assert Restarts(0, 1.0).after(OperatorError("the user's function: ExecutorLostFailure"), 1, 0) is None
+    assert Restarts(0, 1.0).after(StepError("the user's function: ExecutorLostFailure"), 1, 0) is None

@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 
+from support.waiting import SOON
 from tidewheel._spark.daemon import DEATHS
 from tidewheel._spark.worker_deaths import described, last_death
-from waiting import SOON
 
 FORKING = """
 import os, signal, sys, time

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.state_build import History, catch_up, contents
 from tidewheel._state import newest_items
 from tidewheel._state.compaction import Merge, adopted
 from tidewheel._state.local_copies import LocalCopies
@@ -17,7 +18,6 @@ from tidewheel._state.merge_runs import MergedFiles, labelled, merged_items
 from tidewheel._state.references import FileRef
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._testing.plain_copies import PlainCopy
-from unit.state.state_build import History, catch_up, contents
 
 keys = st.sampled_from([b"a", b"b", b"c", b"d" * 600])
 changes = st.dictionaries(

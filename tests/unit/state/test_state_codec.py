@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel._state import codec as module
-from tidewheel._state.codec import codec_named, decode_all, encode_all, msgpack_codec, pickle_codec, register_codec
-from tidewheel.errors import ConfigError, CorruptError, OperatorError, StateError
+from tidewheel._state.codec import codec_named, decode_all, encode_all
+from tidewheel.codecs import msgpack_codec, pickle_codec, register_codec
+from tidewheel.errors import ConfigError, CorruptError, StateError, StepError
 
 
 @dataclass
@@ -70,7 +71,7 @@ def test_many_values_are_stored_as_each_of_them_is(values: list[Any]) -> None:
 def test_among_many_values_the_one_that_does_not_fit_is_named() -> None:
     with pytest.raises(StateError, match="declared type int"):
         decode_all(msgpack_codec(int), [b"\x01", b"\xa1a"])
-    with pytest.raises(OperatorError, match="type object"):
+    with pytest.raises(StepError, match="type object"):
         encode_all(msgpack_codec(), [1, object()])
 
 
@@ -82,7 +83,7 @@ def test_a_codec_travels_to_a_task() -> None:
 
 @pytest.mark.parametrize("value", [threading.Lock(), 2**70, object(), {"deep": [object()]}, "\ud800"])
 def test_what_cannot_be_stored_is_named_with_what_to_do(value: Any) -> None:
-    with pytest.raises(OperatorError, match=r"cannot be stored as msgpack.*choose another codec"):
+    with pytest.raises(StepError, match=r"cannot be stored as msgpack.*choose another codec"):
         msgpack_codec().encode(value)
 
 
@@ -112,7 +113,7 @@ def test_pickle_is_there_when_asked_for() -> None:
     codec = pickle_codec()
     assert codec.name == "pickle"
     assert codec.decode(codec.encode({1: complex(1, 2)})) == {1: complex(1, 2)}
-    with pytest.raises(OperatorError, match="cannot be pickled"):
+    with pytest.raises(StepError, match="cannot be pickled"):
         codec.encode(threading.Lock())
     with pytest.raises(CorruptError, match="do not unpickle"):
         codec.decode(b"no pickle")

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.state_build import History, Tables, catch_up, contents, state_file
 from tidewheel._state.compaction import newest_sequence
-from tidewheel._state.local_copies import LocalCopies, ShardCopy, folder_name
+from tidewheel._state.local_copies import CopyLimits, LocalCopies, ShardCopy, folder_name
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.state_file import StateFile, StateFileWriter
 from tidewheel._state.task_state import TaskState
 from tidewheel.errors import ConfigError, CorruptError, LocalDiskFull, StateError
-from unit.state.state_build import History, Tables, catch_up, contents, state_file
 
 # Few different keys, so that commits meet; some longer than LMDB takes, some of which share their first bytes.
 SHORT = [b"a", b"b", b"b\0", b"\xff", b"k" * 479, b"k" * 510, b"k" * 511]
@@ -46,8 +46,8 @@ class Folders:
         self.made += 1
         return self.root / str(self.made)
 
-    def copy(self, map_size: int = 1 << 20) -> ShardCopy:
-        copies = LocalCopies.at(self.new(), map_size)
+    def copy(self, map_size: int = 1 << 20, **limits: int) -> ShardCopy:
+        copies = LocalCopies.at(self.new(), CopyLimits(map_size, **limits))
         self.opened.append(copies)
         return copies.shard(0)
 
@@ -284,11 +284,8 @@ def test_a_damaged_file_leaves_the_copy_as_it_was(folders: Folders) -> None:
     assert read(copy) == history.expected()
 
 
-def test_a_file_too_large_to_fetch_ahead_is_applied_block_by_block(
-    folders: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tidewheel._state.local_copy._FETCHED_AHEAD", 1000)
-    history, copy = History(folders.new()), folders.copy(map_size=1 << 16)
+def test_a_file_too_large_to_fetch_ahead_is_applied_block_by_block(folders: Folders) -> None:
+    history, copy = History(folders.new()), folders.copy(map_size=1 << 16, fetched_ahead=1000)
     for number in range(3):
         history.commit({"t": {b"%d" % n: b"%d" % number * 100 for n in range(number, 200)}})
     catch_up(copy, history)
@@ -364,10 +361,8 @@ def test_a_process_is_crowded_by_what_it_has_mapped(folders: Folders) -> None:
     assert not copies.crowded(limit=1 << 40)
 
 
-def test_a_large_commit_gives_its_memory_back(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidewheel._state.local_copy._MANY_KEYS", 2)
-    monkeypatch.setattr("tidewheel._state.local_copy._MANY_PAGES", 0)
-    history, copy = History(folders.new()), folders.copy()
+def test_a_large_commit_gives_its_memory_back(folders: Folders) -> None:
+    history, copy = History(folders.new()), folders.copy(many_keys=2, many_pages=0)
     for number in range(3):
         history.commit({"t": {bytes([65 + number, letter]): b"1" for letter in b"abc"}})
         catch_up(copy, history)
@@ -437,12 +432,8 @@ def test_tables_of_several_files_of_one_commit_are_applied_together(folders: Fol
 
 
 @pytest.mark.parametrize("many_keys", [2, 2000])
-def test_a_folder_that_is_removed_is_made_again_from_the_files(
-    folders: Folders, monkeypatch: pytest.MonkeyPatch, many_keys: int
-) -> None:
-    monkeypatch.setattr("tidewheel._state.local_copy._MANY_KEYS", many_keys)
-    monkeypatch.setattr("tidewheel._state.local_copy._MANY_PAGES", 0)
-    history, copy = History(folders.new()), folders.copy()
+def test_a_folder_that_is_removed_is_made_again_from_the_files(folders: Folders, many_keys: int) -> None:
+    history, copy = History(folders.new()), folders.copy(many_keys=many_keys, many_pages=0)
     history.commit({"t": {b"%d" % n: b"1" for n in range(20)}})
     catch_up(copy, history)
     shutil.rmtree(copy.path.parent)
@@ -468,9 +459,7 @@ def test_a_folder_that_is_removed_under_a_reader_changes_nothing_for_it(folders:
 def test_a_folder_that_is_removed_while_a_commit_is_applied_is_made_again(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidewheel._state.local_copy._MANY_KEYS", 2)
-    monkeypatch.setattr("tidewheel._state.local_copy._MANY_PAGES", 0)
-    history, copy = History(folders.new()), folders.copy()
+    history, copy = History(folders.new()), folders.copy(many_keys=2, many_pages=0)
     history.commit({"t": {b"%d" % n: b"1" for n in range(20)}})
     removed: list[Path] = []
     apply = ShardCopy._apply

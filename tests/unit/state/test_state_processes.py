@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel._state.local_copies import LocalCopies
-from unit.state.state_build import History, catch_up, contents
+from support.state_build import History, catch_up, contents
+from tidewheel._state.local_copies import CopyLimits, LocalCopies
 
+TESTS = Path(__file__).parents[2]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -25,7 +26,7 @@ def history(tmp_path: Path) -> History:
 
 @pytest.fixture
 def copies(tmp_path: Path) -> Iterator[LocalCopies]:
-    made = LocalCopies.at(tmp_path / "copies", map_size=1 << 20)
+    made = LocalCopies.at(tmp_path / "copies", CopyLimits(map_size=1 << 20))
     yield made
     made.close()
 
@@ -37,12 +38,13 @@ def start(history: History, copies: LocalCopies) -> Iterator[Start]:
 
     def start(what: str, faults: str = "") -> subprocess.Popen[str]:
         history.save()
-        command = [sys.executable, str(Path(__file__).with_name("state_process.py")), what]
+        command = [sys.executable, "-m", "support.state_process", what]
         process = subprocess.Popen(
             [*command, str(history.folder), str(copies.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            cwd=TESTS,
             env={**os.environ, "TIDEWHEEL_FAULTS": faults},
             start_new_session=True,
         )
@@ -161,11 +163,13 @@ def test_a_living_reader_keeps_its_pages(history: History, start: Start, copies:
     elsewhere = subprocess.run(
         [
             sys.executable,
-            str(Path(__file__).with_name("state_process.py")),
+            "-m",
+            "support.state_process",
             "catch up",
             str(history.folder),
             str(other.folder),
         ],
+        cwd=TESTS,
         input="\n",
         capture_output=True,
         text=True,

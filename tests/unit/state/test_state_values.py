@@ -19,10 +19,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._state.codec import codec_named, decode_all, encode_all, msgpack_codec
+from tidewheel import Row
+from tidewheel._state.codec import codec_named, decode_all, encode_all
 from tidewheel._state.stored_types import same
-from tidewheel._values import Row, row_class
-from tidewheel.errors import CorruptError, OperatorError
+from tidewheel._values import row_class
+from tidewheel.codecs import msgpack_codec
+from tidewheel.errors import CorruptError, StepError
 
 
 class Color(enum.Enum):
@@ -134,8 +136,8 @@ def test_any_value_comes_back_as_it_was_or_is_refused(value: Any) -> None:
     codec = msgpack_codec()
     try:
         data = codec.encode(value)
-    except OperatorError:
-        with pytest.raises(OperatorError):
+    except StepError:
+        with pytest.raises(StepError):
             encode_all(codec, [1, value])
         return
     assert alike(value, codec.decode(data))
@@ -156,7 +158,7 @@ def test_any_value_fits_the_declared_type_when_it_is_read_or_is_refused(declared
     codec = msgpack_codec(declared)
     try:
         data = codec.encode(value)
-    except OperatorError:
+    except StepError:
         return
     assert same(value, codec.decode(data))
     (raw,) = encode_all(codec, [value])
@@ -215,9 +217,9 @@ def test_a_declared_value_comes_back(declared: Any, value: Any) -> None:
 )
 def test_a_value_of_another_type_than_declared_is_refused_when_it_is_written(declared: Any, value: Any) -> None:
     codec = msgpack_codec(declared)
-    with pytest.raises(OperatorError, match="cannot be stored as msgpack of the declared type"):
+    with pytest.raises(StepError, match="cannot be stored as msgpack of the declared type"):
         codec.encode(value)
-    with pytest.raises(OperatorError, match="cannot be stored as msgpack of the declared type"):
+    with pytest.raises(StepError, match="cannot be stored as msgpack of the declared type"):
         encode_all(codec, [None, value])
 
 
@@ -236,14 +238,14 @@ def test_a_value_of_another_type_than_declared_is_refused_when_it_is_written(dec
     ],
 )
 def test_what_would_not_come_back_says_why(value: Any, reason: str) -> None:
-    with pytest.raises(OperatorError, match=reason):
+    with pytest.raises(StepError, match=reason):
         msgpack_codec().encode(value)
 
 
 def test_a_value_that_holds_itself_is_refused() -> None:
     value: list[Any] = []
     value.append((value,))
-    with pytest.raises(OperatorError, match="cannot be stored as msgpack"):
+    with pytest.raises(StepError, match="cannot be stored as msgpack"):
         msgpack_codec().encode(value)
 
 
@@ -261,7 +263,7 @@ def test_a_record_that_computes_something_when_it_is_made_is_checked_by_making_i
     assert codec.decode(codec.encode(Positive(1))) == Positive(1)
     wrong = Positive(1)
     wrong.number = -1
-    with pytest.raises(OperatorError, match="negative"):
+    with pytest.raises(StepError, match="negative"):
         codec.encode(wrong)
 
 

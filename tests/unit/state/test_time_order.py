@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from tidewheel._core.keys import from_stored, to_stored
 from tidewheel._state import task_state, time_order
 from tidewheel._state.beside import given_to, owner
-from tidewheel._state.codec import codec_named, msgpack_codec
+from tidewheel._state.codec import codec_named
 from tidewheel._state.references import ShardParts
 from tidewheel._state.segments import SUFFIX, is_head, segment_key
 from tidewheel._state.tagged import Divided, undivided
 from tidewheel._state.task_state import KeyedState, TaskState
 from tidewheel._state.time_order import TimeOrder, TimeOrderCodec, nothing
 from tidewheel._testing.plain_copies import PlainCopies
+from tidewheel.codecs import msgpack_codec
 from tidewheel.errors import CorruptError, StateError
 
 TABLE = "join"
@@ -193,7 +194,7 @@ def test_a_segment_that_is_lost_or_damaged_is_told_with_its_key():
 def test_a_damaged_head_is_told_with_its_key():
     committed = stored(*range(20))
     committed.tables[TABLE][to_stored("k")] = b"\xc7\x01\x10\xc1"
-    with pytest.raises(CorruptError, match="operator 'join', key 'k': 4 bytes of state are no head of segments"):
+    with pytest.raises(CorruptError, match="step 'join', key 'k': 4 bytes of state are no head of segments"):
         committed.begin()[1].get("k")
 
 

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 
+from tidewheel import Timer
 from tidewheel._operators.aggregates.partial_results import key_batch_of
 from tidewheel._state.key_batch import KeyBatch
 from tidewheel._state.shard_reader import EmptyReader
-from tidewheel._state.timers import NEVER, Timer, TimerTable
+from tidewheel._state.timers import NEVER, TimerTable
 
 SHARDS = 4
 
@@ -49,6 +50,6 @@ def test_what_is_due_is_taken_once_by_stored_key_with_the_first_time():
     timers = TimerTable(SimpleNamespace(n_shards=1, reader=lambda shard: EmptyReader()), "w/timers", None)
     timers.move(key_batch.stored, key_batch.shards, np.full(3, NEVER), np.array([5, 7, 9]))
     timers.put(Timer("b", 3, "drop"))
-    assert timers.take_due(0, 7) == {b"sa": 5, b"sb": 3}
+    assert timers.take_due(0, 7) == {b"sa": (5, {""}), b"sb": (3, {"", "drop"})}
     assert timers.take_due(0, 7) == {}
     assert [timer.key for timer in timers.due(0, "event", 100)] == ["c"]

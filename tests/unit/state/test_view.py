@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from tidewheel._core.keys import from_stored, shard_of, shard_of_stored, to_stored
 from tidewheel._state import task_state as view
-from tidewheel._state.codec import msgpack_codec
 from tidewheel._state.compaction import merge
 from tidewheel._state.key_batch import RefusedState
-from tidewheel._state.local_copies import LocalCopies
+from tidewheel._state.local_copies import CopyLimits, LocalCopies
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.state_file import StateFile, StateFileWriter
 from tidewheel._state.task_state import KeyedState, TaskState
-from tidewheel.errors import OperatorError
+from tidewheel.codecs import msgpack_codec
+from tidewheel.errors import StepError
 
 N_SHARDS = 4
 TABLE = "sums"
@@ -29,8 +29,8 @@ TABLE = "sums"
 class Job:
     """A job's state over its commits: files in memory, local copies in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.copies = LocalCopies(folder)
+    def __init__(self, folder: Path, **limits: int) -> None:
+        self.copies = LocalCopies(folder, CopyLimits(**limits))
         self.files: dict[str, bytes] = {}
         self.parts: dict[int, ShardParts] = {}
         self.sequence = 0
@@ -63,8 +63,8 @@ class Jobs:
     def __init__(self, root: Path) -> None:
         self.root, self.made = root, []
 
-    def __call__(self) -> Job:
-        self.made.append(Job(self.root / str(len(self.made))))
+    def __call__(self, **limits: int) -> Job:
+        self.made.append(Job(self.root / str(len(self.made)), **limits))
         return self.made[-1]
 
 
@@ -144,7 +144,7 @@ def run_whole(states: Any, model: dict[Any, Any], shard: int, changes: list[tupl
     for key, new in changes:
         if shard_of(key, N_SHARDS) != shard:
             assert key not in states
-            with pytest.raises(OperatorError, match="does not belong to the shard"):
+            with pytest.raises(StepError, match="does not belong to the shard"):
                 states[key] = new
         elif new is None:
             if key in expected():
@@ -277,7 +277,7 @@ def test_a_state_that_cannot_be_stored_is_refused_with_the_place_of_its_key(jobs
 def test_a_single_state_that_cannot_be_stored_names_operator_and_key(jobs):
     task = jobs().task()
     state_of(task).put("b", object())
-    with pytest.raises(OperatorError, match=r"operator 'sums', key 'b': its state cannot be stored: .*object"):
+    with pytest.raises(StepError, match=r"step 'sums', key 'b': its state cannot be stored: .*object"):
         list(task.changes())
     task.close()
 
@@ -322,18 +322,16 @@ def test_keys_of_several_types_of_number_are_refused(jobs, first, second):
     task = jobs().task()
     state = state_of(task)
     state.keep(state.open(*first))
-    with pytest.raises(OperatorError, match=r"operator 'sums': all keys must be of one type, not \w+ and \w+; convert"):
+    with pytest.raises(StepError, match=r"step 'sums': all keys must be of one type, not \w+ and \w+; convert"):
         state.open(*second)
-    with pytest.raises(OperatorError, match="all keys must be of one type"):
+    with pytest.raises(StepError, match="all keys must be of one type"):
         state_of(task).fetch([1, True])
     task.close()
 
 
 def test_a_task_that_fills_many_copies_lets_go_of_them(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidewheel._state.local_copy._MANY_KEYS", 2)
-    monkeypatch.setattr("tidewheel._state.local_copy._MANY_PAGES", 0)
     monkeypatch.setattr(view, "FILLED_COPIES", 2)
-    job = jobs()
+    job = jobs(many_keys=2, many_pages=0)
     task = job.task()
     states = task.keyed(TABLE, msgpack_codec(int), int)
     for key in range(40):

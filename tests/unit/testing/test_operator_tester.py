@@ -1,4 +1,4 @@
-"""OperatorTester: operators alone, step by step."""
+"""StepTester: steps alone, step by step."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from tidewheel import Job, Message, Output, StatefulLogic, count, sum_
 from tidewheel._state.timers import Timer
-from tidewheel.errors import OperatorError, StateError
+from tidewheel.errors import StateError, StepError
 from tidewheel.sinks import collect
-from tidewheel.testing import Clock, OperatorTester
+from tidewheel.testing import Clock, StepTester
 
 
 def summing(stream):
@@ -44,14 +44,14 @@ def waiting(stream):
 
 
 def test_a_message_in_gives_what_comes_out():
-    tester = OperatorTester(summing)
+    tester = StepTester(summing)
     assert tester.send("a", 3) == [Message("a", 3)]
     assert tester.send("b", 1) == [Message("b", 1)]
     assert tester.send("a", 4, time=9) == [Message("a", 7, 9)]
 
 
 def test_many_messages_are_one_batch():
-    tester = OperatorTester(lambda s: s.aggregate("total", total=sum_("n"), rows=count()))
+    tester = StepTester(lambda s: s.aggregate("total", total=sum_("n"), rows=count()))
     out = tester.send_all([Message("a", {"n": 1}), Message("a", {"n": 2}), Message("b", {"n": 3})])
     assert {message.key: (message.value.total, message.value.rows) for message in out} == {"a": (3, 2), "b": (3, 1)}
     (again,) = tester.send("a", {"n": 10})
@@ -59,12 +59,12 @@ def test_many_messages_are_one_batch():
 
 
 def test_times_are_given_to_all_messages_or_to_none():
-    with pytest.raises(ValueError, match="all messages of a batch have a time or none"):
-        OperatorTester(summing).send_all([Message("a", 1, 5), Message("a", 1)])
+    with pytest.raises(ValueError, match="all messages of a batch must have a time or none"):
+        StepTester(summing).send_all([Message("a", 1, 5), Message("a", 1)])
 
 
 def test_an_epoch_gives_out_what_waited_and_a_smaller_one_is_ignored():
-    tester = OperatorTester(waiting)
+    tester = StepTester(waiting)
     assert tester.send("a", 3, time=1) == []
     assert tester.epoch(10) == [Message("a", 3, 10)]
     tester.send("a", 4, time=11)
@@ -75,7 +75,7 @@ def test_an_epoch_gives_out_what_waited_and_a_smaller_one_is_ignored():
 
 def test_a_tick_runs_the_schedule_and_moves_the_clock():
     clock = Clock(0)
-    tester = OperatorTester(waiting, clock=clock)
+    tester = StepTester(waiting, clock=clock)
     tester.send("a", 3)
     assert tester.tick(seconds=2) == [Message("a", -3)]
     assert clock.now == 2_000_000_000
@@ -88,7 +88,7 @@ def test_with_several_shards_whole_states_come_shard_by_shard():
         def on_epoch(self, epoch, states, output):
             sizes.append(len(states))
 
-    tester = OperatorTester(lambda s: s.stateful_op("sizes", Sizes(), default=0), n_shards=4)
+    tester = StepTester(lambda s: s.stateful_op("sizes", Sizes(), default=0), n_shards=4)
     tester.send_all([Message(number, 1) for number in range(20)])
     tester.epoch(1)
     assert len(sizes) == 4
@@ -96,7 +96,7 @@ def test_with_several_shards_whole_states_come_shard_by_shard():
 
 
 def test_interrogate_collect_and_acquire():
-    tester = OperatorTester(summing)
+    tester = StepTester(summing)
     tester.send("a", 3)
     tester.send("b", 4)
     assert tester.interrogate() == {"a", "b"}
@@ -108,12 +108,12 @@ def test_interrogate_collect_and_acquire():
 
 
 def test_state_is_acquired_for_known_operators_only():
-    with pytest.raises(StateError, match="no operator 'other' with state; there are sum"):
-        OperatorTester(summing).acquire("a", {"other": 1})
+    with pytest.raises(StateError, match="no step 'other' with state; there are sum"):
+        StepTester(summing).acquire("a", {"other": 1})
 
 
 def test_a_snapshot_is_restored_also_into_another_tester():
-    tester = OperatorTester(summing, n_shards=8)
+    tester = StepTester(summing, n_shards=8)
     tester.send("a", 3)
     snapshot = tester.snapshot()
     tester.send("a", 4)
@@ -121,7 +121,7 @@ def test_a_snapshot_is_restored_also_into_another_tester():
     tester.restore(snapshot)
     assert tester.interrogate() == {"a"}
     assert tester.send("a", 1) == [Message("a", 4)]
-    other = OperatorTester(summing)
+    other = StepTester(summing)
     other.restore(snapshot)
     assert other.state("a") == 3
 
@@ -130,17 +130,15 @@ def test_state_comes_back_as_its_declared_type():
     def seen(key: str, value: int, state: Seen) -> tuple[int, Seen]:
         return state.times, Seen(state.times + 1)
 
-    tester = OperatorTester(lambda s: s.stateful_map("seen", seen))
+    tester = StepTester(lambda s: s.stateful_map("seen", seen))
     tester.send("a", 0)
     assert tester.state("a") == Seen(1)
     assert tester.state("b") is None
 
 
 def test_state_that_cannot_be_stored_is_refused_where_it_is_made():
-    tester = OperatorTester(lambda s: s.stateful_map("odd", lambda key, value, state: (value, object())))
-    with pytest.raises(
-        OperatorError, match="operator 'odd', key 'a', record 1: a state value of type object cannot be stored"
-    ):
+    tester = StepTester(lambda s: s.stateful_map("odd", lambda key, value, state: (value, object())))
+    with pytest.raises(StepError, match="step 'odd', key 'a', record 1: a state value of type object cannot be stored"):
         tester.send("a", 1)
 
 
@@ -150,15 +148,15 @@ def test_a_step_that_fails_leaves_the_state_as_it_was():
             raise ValueError("negative")
         return total + value, total + value
 
-    tester = OperatorTester(lambda s: s.stateful_map("sum", strict, default=0))
+    tester = StepTester(lambda s: s.stateful_map("sum", strict, default=0))
     tester.send("a", 3)
-    with pytest.raises(OperatorError, match=r"operator 'sum', key 'a', record -1: ValueError: negative"):
+    with pytest.raises(StepError, match=r"step 'sum', key 'a', record -1: ValueError: negative"):
         tester.send_all([Message("a", 5), Message("a", -1)])
     assert tester.state("a") == 3
 
 
 def test_several_operators_another_key_and_a_sink():
-    tester = OperatorTester(
+    tester = StepTester(
         lambda s: (
             summing(s)
             .key_by("parity", lambda total: total % 2)
@@ -170,7 +168,7 @@ def test_several_operators_another_key_and_a_sink():
     assert tester.send("b", 3) == [Message(1, 2)]
     assert tester.written["out"] == [{"key": 1, "value": 1}, {"key": 1, "value": 2}]
     assert tester.state("a", "sum") == 1
-    with pytest.raises(StateError, match="say which operator's state: sum, count"):
+    with pytest.raises(StateError, match="say which step's state: sum, count"):
         tester.state("a")
 
 
@@ -180,7 +178,7 @@ def test_of_several_streams_the_first_is_returned_and_the_others_are_asked_for()
         odd = stream.filter("odd", lambda n: n % 2)
         return even, odd
 
-    tester = OperatorTester(parted)
+    tester = StepTester(parted)
     assert tester.send_all([Message("a", 1), Message("a", 2)]) == [Message("a", 2)]
     assert tester.taken(1) == [Message("a", 1)]
     assert tester.taken(1) == []
@@ -198,7 +196,7 @@ class Later(StatefulLogic[int]):
 
 
 def test_timers_are_due_at_a_tick_and_move_with_their_key():
-    tester = OperatorTester(lambda s: s.stateful_op("later", Later(), default=0), clock=Clock(0), n_shards=4)
+    tester = StepTester(lambda s: s.stateful_op("later", Later(), default=0), clock=Clock(0), n_shards=4)
     tester.send_all([Message("a", 1), Message("b", 2)])
     assert tester.tick(seconds=9) == []
     taken = tester.collect("a")
@@ -212,7 +210,7 @@ def test_timers_are_due_at_a_tick_and_move_with_their_key():
 def test_functions_see_the_cells_that_the_test_gives_and_the_defaults_of_others():
     job = Job("live")
     limit, unit = job.cell("limit", int, default=1), job.cell("unit", str, default="EUR")
-    tester = OperatorTester(lambda s: s.map("over", lambda n: (n > limit.value, unit.value)), cells={"limit": 5})
+    tester = StepTester(lambda s: s.map("over", lambda n: (n > limit.value, unit.value)), cells={"limit": 5})
     assert tester.send("ada", 3) == [Message("ada", (False, "EUR"))]
     tester.cells["limit"] = 2
     assert tester.send("ada", 3) == [Message("ada", (True, "EUR"))]

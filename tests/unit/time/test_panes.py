@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidewheel import sliding, tumbling
 from tidewheel._time.panes import FAR, Panes, far_times
-from tidewheel._time.windows import sliding, tumbling
 from tidewheel.errors import GraphError
 
 panes_of = st.builds(

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidewheel import Job, Message, Output, StatefulLogic, StoredJob, count, session, sliding, tumbling
+from tidewheel import Job, Message, Output, RunOptions, StatefulLogic, StoredJob, count, session, sliding, tumbling
 from tidewheel._state.timers import Timer
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 from tidewheel.sinks import collect, files
 from tidewheel.sources import iterable
-from tidewheel.testing import MemoryRun, OperatorTester
+from tidewheel.testing import MemoryRun, StepTester
 
 NINE = datetime(2026, 1, 1, 9, tzinfo=UTC)
 
@@ -53,8 +53,8 @@ def test_integers_without_a_unit_are_refused_with_the_guess_and_taken_with_it(un
     at = int(NINE.timestamp() * 10**9) // factor
     made, stream = job(f"guess-{unit}", time=time)
     stream.sink("out", collect())
-    guess = rf"operator 'time', record .*the timestamp {at}.*the year 1970; these look like {name}: .*unit='{unit}'"
-    with MemoryRun(made) as run, pytest.raises(OperatorError, match=guess):
+    guess = rf"step 'time', record .*the timestamp {at}.*the year 1970; these look like {name}: .*unit='{unit}'"
+    with MemoryRun(made) as run, pytest.raises(StepError, match=guess):
         run.batch({"in": [{"k": "a", "at": at}]})
     made, stream = job(f"named-{unit}-{callable(time)}", time=time, unit=unit)
     out = collect()
@@ -68,7 +68,7 @@ def test_integers_without_a_unit_are_refused_with_the_guess_and_taken_with_it(un
 def test_an_integer_that_is_no_time_in_any_unit_is_asked_for_one():
     made, stream = job("small")
     stream.sink("out", collect())
-    with MemoryRun(made) as run, pytest.raises(OperatorError, match=r"the year 1970; name it in .*'s', 'ms', 'us' or"):
+    with MemoryRun(made) as run, pytest.raises(StepError, match=r"the year 1970; name it in .*'s', 'ms', 'us' or"):
         run.batch({"in": [{"k": "a", "at": 17}]})
 
 
@@ -77,7 +77,7 @@ def test_a_unit_for_what_is_a_timestamp_already_is_refused_and_so_is_one_that_no
     stream.sink("out", collect())
     with (
         MemoryRun(made) as run,
-        pytest.raises(OperatorError, match=r"unit= is for integers, and 'at' is of type timest"),
+        pytest.raises(StepError, match=r"unit= is for integers, but 'at' has the type timest"),
     ):
         run.batch({"in": [{"k": "a", "at": NINE}]})
     with pytest.raises(GraphError, match=r"unit= is one of 's', 'ms', 'us', 'ns', not 'minutes'"):
@@ -87,9 +87,7 @@ def test_a_unit_for_what_is_a_timestamp_already_is_refused_and_so_is_one_that_no
 def test_streams_of_timestamps_and_of_integers_are_not_mixed():
     made, stream = job("mixed")
     others = made.source("more", iterable([]), value=dict).assign_timestamps("more-time", "at", unit="ms")
-    with pytest.raises(
-        GraphError, match=r"the times of some of its streams are timestamps, and those of others integers"
-    ):
+    with pytest.raises(GraphError, match=r"some of its streams have timestamps and others have integer times"):
         stream.union("all", others)
 
 
@@ -178,11 +176,11 @@ def test_a_function_that_says_how_far_time_has_come_gets_and_gives_datetimes():
 
 
 def test_a_tester_that_is_given_datetimes_shows_and_gives_datetimes():
-    tester = OperatorTester(lambda keyed: keyed.stateful_op("silence", Silence(), default=list))
+    tester = StepTester(lambda keyed: keyed.stateful_op("silence", Silence(), default=list))
     assert tester.send("a", "click", NINE) == []
     five = NINE + timedelta(minutes=5)
     assert tester.epoch(five) == [Message("a", {"silent": timedelta(minutes=5), "at": five}, five)]
-    counting = OperatorTester(lambda keyed: keyed.window("w", tumbling("1 hour"), n=count()))
+    counting = StepTester(lambda keyed: keyed.window("w", tumbling("1 hour"), n=count()))
     counting.send("a", {"x": 1}, NINE)
     (window,) = counting.epoch(NINE + timedelta(hours=2))
     assert (window.value.start, window.time) == (NINE, NINE + timedelta(hours=1) - timedelta(microseconds=1))
@@ -193,9 +191,9 @@ def test_a_tester_that_is_given_datetimes_shows_and_gives_datetimes():
     [
         ("grace", lambda job: Job("other", grace=600)),
         ("grace", lambda job: StoredJob(job.name, state=job.state).gc(grace=600)),
-        ("backoff", lambda job: job.start(backoff=1)),
-        ("tick", lambda job: job.start(tick=0.5)),
-        ("ready_within", lambda job: job.start(ready_within=300)),
+        ("backoff", lambda job: job.start(options=RunOptions(backoff=1))),
+        ("tick", lambda job: job.start(options=RunOptions(tick=0.5))),
+        ("ready_within", lambda job: job.start(options=RunOptions(ready_within=300))),
     ],
 )
 def test_how_a_job_is_run_takes_no_bare_numbers_either(name, asked):
@@ -211,4 +209,4 @@ def test_a_tick_that_leaves_no_time_for_anything_else_is_refused():
     made = Job("run", state="memory:mistaken-run")
     made.source("in", iterable([])).sink("out", collect())
     with pytest.raises(GraphError, match="tick must be at least 1000000 ns, not '0 s'"):
-        made.start(tick="0 s")
+        made.start(options=RunOptions(tick="0 s"))

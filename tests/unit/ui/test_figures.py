@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel._observe.backlog import Backlogs, backlog
-from tidewheel._observe.records import Behind, CommitRecord, OperatorRecord, Stored
-from tidewheel._ui.views.figures import at_work, bar, charts, hot_keys, is_quiet, operator_figures, rate, recent
+from tidewheel._observe.records import Behind, CommitRecord, StepRecord, Stored
+from tidewheel._ui.views.figures import at_work, bar, charts, hot_keys, is_quiet, rate, recent, step_figures
 
 SECOND = 10**9
 
@@ -34,10 +34,10 @@ def test_rare_commits_still_have_a_rate():
 
 
 def test_the_busiest_operator_is_the_slowest_and_state_is_the_newest_known():
-    graph = [OperatorRecord("a", "map", 0), OperatorRecord("b", "stateful_map", 1, True, (("a", 0),))]
+    graph = [StepRecord("a", "map", 0), StepRecord("b", "stateful_map", 1, True, (("a", 0),))]
     records = commits(1, 1, busy={"a": 0.1, "b": 0.3}, rows_in={"a": 10, "b": 10}, late={"b": 2})
     records[0] = CommitRecord(1, records[0].at, rows=10, seconds=0.5, stored={"b": Stored(7, 70)}, busy={"a": 0.1})
-    first, second = operator_figures(graph, records, records)
+    first, second = step_figures(graph, records, records)
     assert (first["slowest"], second["slowest"]) == (False, True)
     assert (second["keys"], second["bytes"], second["late"], second["inputs"]) == (7, 70, 2, [["a", 0]])
     assert first["keys"] is None
@@ -45,11 +45,11 @@ def test_the_busiest_operator_is_the_slowest_and_state_is_the_newest_known():
 
 def test_nothing_is_the_slowest_where_nothing_was_busy():
     records = commits(1)
-    assert not operator_figures([OperatorRecord("a", "map", 0)], records, records)[0]["slowest"]
+    assert not step_figures([StepRecord("a", "map", 0)], records, records)[0]["slowest"]
 
 
-def test_a_bar_is_parted_into_its_steps():
-    parts = bar(CommitRecord(7, SECOND, seconds=1.0, steps={"read": 0.2, "tasks": 0.5}))["steps"]
+def test_a_bar_is_divided_into_its_phases():
+    parts = bar(CommitRecord(7, SECOND, seconds=1.0, phases={"read": 0.2, "tasks": 0.5}))["phases"]
     assert parts == {
         "offsets": 0.0,
         "read": 0.2,
@@ -107,13 +107,13 @@ def test_a_job_that_had_no_rows_for_a_while_is_quiet_and_its_operators_rest():
     assert is_quiet(records, newest + 61)
     records.append(CommitRecord(3, records[-1].at + 60 * SECOND))
     assert is_quiet(records, newest + 61), "a commit without rows is no work"
-    (resting,) = operator_figures([OperatorRecord("a", "map", 0)], records, [])
+    (resting,) = step_figures([StepRecord("a", "map", 0)], records, [])
     assert (resting["in_rate"], resting["busy"], resting["slowest"], resting["keys"]) == (0.0, 0.0, False, 7)
 
 
 def test_an_operator_that_shows_as_idle_is_not_the_slowest():
     records = commits(1, 1, busy={"a": 0.001})
-    assert not operator_figures([OperatorRecord("a", "map", 0)], records, records)[0]["slowest"]
+    assert not step_figures([StepRecord("a", "map", 0)], records, records)[0]["slowest"]
 
 
 def test_a_job_worked_up_to_its_last_rows():
@@ -121,7 +121,7 @@ def test_a_job_worked_up_to_its_last_rows():
     ended = [*records, CommitRecord(3, records[-1].at + 600 * SECOND, kind="stop")]
     assert list(at_work(ended)) == records
     assert not at_work(ended[-1:])
-    (worked,) = operator_figures([OperatorRecord("a", "map", 0)], ended, recent(at_work(ended)))
+    (worked,) = step_figures([StepRecord("a", "map", 0)], ended, recent(at_work(ended)))
     assert worked["busy"] > 0.3
     assert worked["slowest"]
 
@@ -129,7 +129,7 @@ def test_a_job_worked_up_to_its_last_rows():
 def test_a_key_is_hot_that_has_a_large_share_of_all_the_last_commits():
     often = CommitRecord(1, SECOND, rows=100, rows_out={"by": 100}, hot={"by": {"'u7'": 0.6, "'u8'": 0.15}})
     rarely = CommitRecord(2, 2 * SECOND, rows=100, rows_out={"by": 100})
-    assert hot_keys([often, rarely]) == [{"operator": "by", "key": "'u7'", "share": 0.3}]
+    assert hot_keys([often, rarely]) == [{"step": "by", "key": "'u7'", "share": 0.3}]
     assert hot_keys([]) == []
 
 

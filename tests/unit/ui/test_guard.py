@@ -51,6 +51,11 @@ def test_metrics_are_asked_for_by_address_or_by_a_name_that_is_not_public(bound,
     assert status(open_guard_for(bound), "GET", "/metrics", {"host": host}) == refused
 
 
+def test_only_a_server_with_the_option_names_allow_host():
+    for guard, named in ((guard_for("127.0.0.1"), True), (open_guard_for("127.0.0.1"), False)):
+        assert ("--allow-host" in guard.refusal("GET", "/metrics", {"host": "evil.example"})[1]) == named
+
+
 def test_what_comes_from_another_page_is_refused():
     guard = guard_for("127.0.0.1", changes=True, token="secret")
     for foreign in ({"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import tidewheel
-from page_site import HOSTILE, TOKEN, asked, served, stored_job, write_history
+from support.page_site import HOSTILE, TOKEN, asked, served, stored_job, write_history
 from tidewheel import Job, StoredJob, cells, sinks, sources
 from tidewheel._engine.job_lease import Holder, this_process
 from tidewheel._engine.run import JobRun
@@ -57,39 +57,39 @@ def test_the_list_of_jobs_tells_state_rate_lag_and_the_last_error(page):
     # What came to the sources of a job that does not run, nobody knows.
     assert (job["name"], job["state"], job["rows_behind"]) == ("clicks", "failed", None)
     assert job["rate"] is None, "it does not run"
-    assert job["error"]["text"] == f"operator 'count': {HOSTILE}"
+    assert job["error"]["text"] == f"step 'count': {HOSTILE}"
 
 
 def test_a_job_has_its_graph_and_one_that_has_ended_the_operator_that_was_slowest(page):
     job = answer(page, "/api/job?job=clicks")
-    slowest = [each["name"] for each in job["operators"] if each["slowest"]]
+    slowest = [each["name"] for each in job["steps"] if each["slowest"]]
     assert slowest == ["count"]
     assert job["worked_at"] <= job["now"]
-    assert job["hot_keys"] == [{"operator": "by-user", "key": "'ada'", "share": 0.5}]
-    assert [each["inputs"] for each in job["operators"]] == [[], [["clicks", 0]], [["by-user", 0]], [["count", 0]]]
+    assert job["hot_keys"] == [{"step": "by-user", "key": "'ada'", "share": 0.5}]
+    assert [each["inputs"] for each in job["steps"]] == [[], [["clicks", 0]], [["by-user", 0]], [["count", 0]]]
 
 
 def test_every_view_answers(page):
     more = {
         "diff": "&before=1&after=2",
         "checkpoint": "&at=2",
-        "browse": "&operator=count",
-        "key": "&operator=count&key=ada",
-        "past": "&operator=count&key=ada",
+        "browse": "&step=count",
+        "key": "&step=count&key=ada",
+        "past": "&step=count&key=ada",
     }
     for view in VIEWS:
         answer(page, f"/api/{view}?job=clicks{more.get(view, '')}")
 
 
 def test_a_key_is_looked_up_now_and_at_every_kept_checkpoint(page):
-    assert answer(page, "/api/key?job=clicks&operator=count&key=ada")["value"] == 2
-    past = answer(page, "/api/past?job=clicks&operator=count&key=ada")
+    assert answer(page, "/api/key?job=clicks&step=count&key=ada")["value"] == 2
+    past = answer(page, "/api/past?job=clicks&step=count&key=ada")
     assert [row.get("value") for row in past][-1:] == [None], "the first commit is the claim"
     assert past[0]["value"] == 2
 
 
 def test_keys_are_browsed_by_prefix(page):
-    found = answer(page, "/api/browse?job=clicks&operator=count&prefix=a")
+    found = answer(page, "/api/browse?job=clicks&step=count&prefix=a")
     assert (found["rows"], found["complete"]) == ([{"key": "ada", "value": 2}], True)
 
 
@@ -100,15 +100,15 @@ def test_a_checkpoint_says_what_changed_in_it(page):
 
 
 def test_bad_arguments_are_refused_by_name(page):
-    assert asked(page, "/api/key?job=clicks&operator=count") == (400, {"error": "the argument 'key' is missing"})
+    assert asked(page, "/api/key?job=clicks&step=count") == (400, {"error": "the argument 'key' is missing"})
     for wrong in ("soon", "nan", "inf"):
         assert asked(page, f"/api/batches?job=clicks&since={wrong}") == (409, {"error": f"'{wrong}' is not a number"})
     assert asked(page, "/api/verify?job=clicks&at=%C2%B2")[0] == 409
     assert asked(page, "/api/checkpoint?job=clicks&at=%C2%B2")[0] in (404, 409)
-    assert asked(page, f"/api/key?job=clicks&operator=count&key={'[' * 20_000}")[0] in (200, 404)
+    assert asked(page, f"/api/key?job=clicks&step=count&key={'[' * 20_000}")[0] in (200, 404)
     assert asked(page, f"/api/key?job=clicks&{'a=1&' * 200}")[0] == 400
-    status, body = asked(page, "/api/key?job=clicks&operator=nowhere&key=ada")
-    assert (status, "has no operator 'nowhere'" in body["error"]) == (404, True)
+    status, body = asked(page, "/api/key?job=clicks&step=nowhere&key=ada")
+    assert (status, "has no step 'nowhere'" in body["error"]) == (404, True)
     assert asked(page, "/api/job?job=nobody")[0] == 404
     assert asked(page, "/api/nothing?job=clicks")[0] == 404
 
@@ -136,7 +136,7 @@ def test_a_damaged_newest_checkpoint_does_not_hide_the_other_jobs(url):
 def test_a_job_that_is_deleted_while_the_page_is_open(url, page):
     answer(page, "/api/job?job=clicks")
     shutil.rmtree(f"{url}/clicks")
-    for view in ("shards", "operators", "cells"):
+    for view in ("shards", "steps", "cells"):
         deadline = time.monotonic() + 60
         while (status := asked(page, f"/api/{view}?job=clicks")[0]) != 404:
             assert status in (200, 409)
@@ -176,7 +176,7 @@ def test_a_job_that_is_started_for_the_first_time_is_there_and_may_be_stopped(ur
     while len(answer(page, "/api/jobs")) < 2:
         assert time.monotonic() < deadline, "the page does not show a job that is starting"
     assert answer(page, "/api/job?job=first")["state"] == "starting"
-    for view in ("batches", "shards", "checkpoints", "operators", "cells", "errors"):
+    for view in ("batches", "shards", "checkpoints", "steps", "cells", "errors"):
         assert asked(page, f"/api/{view}?job=first")[0] in (200, 404), view
     status, first = change(page, job="first", what="stop")
     assert (status, "The run of first finishes" in first["says"]) == (200, True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._core.fields_read import FieldsRead
+from tidewheel._core.bytecode_reads import FieldsRead
 from tidewheel._values import ANY, DICT, ROW, SCALAR, Batch, shape_of
 
 COLUMNS = pa.RecordBatch.from_pydict({"user": ["ada", "bob", "eve"], "n": [1, None, 3]})

@@ -11,7 +11,7 @@ import pytest
 
 from tidewheel._values import shape_of
 from tidewheel._values.declared import as_declared, unfilled
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 
 class Color(enum.Enum):
@@ -56,14 +56,14 @@ def test_times_are_in_utc_and_types_without_a_column_are_left_as_they_are():
 
 
 def test_a_lacking_column_is_named_with_those_that_are_there():
-    with pytest.raises(OperatorError, match="lack the column amount, share of Click; they have user"):
+    with pytest.raises(StepError, match="lack the column amount, share of Click; they have user"):
         as_declared(pa.RecordBatch.from_pydict({"user": ["a"]}), CLICK)
 
 
 @pytest.mark.parametrize("amounts", [["1"], [1.5], [True], [[1]], [b"1"]])
 def test_a_column_of_another_type_is_refused_and_not_converted(amounts):
     columns = pa.RecordBatch.from_pydict({"user": ["a"], "amount": amounts, "share": [1.0]})
-    with pytest.raises(OperatorError, match=r"the column 'amount' is of type .*, and Click declares int64"):
+    with pytest.raises(StepError, match=r"the column 'amount' is of type .*, and Click declares int64"):
         as_declared(columns, CLICK)
 
 

@@ -8,7 +8,8 @@ import pickle
 import cloudpickle
 import pytest
 
-from tidewheel._values import Row, row_class
+from tidewheel import Row
+from tidewheel._values import row_class
 
 
 def test_columns_are_attributes_and_a_row_is_a_tuple():

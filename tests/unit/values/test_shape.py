@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._values import ANY, DICT, ROW, SCALAR, Row, Shape, row_class, shape_of
+from tidewheel import Row
+from tidewheel._values import ANY, DICT, ROW, SCALAR, Shape, row_class, shape_of
 from tidewheel._values.shape import arrow_type, to_columns
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -190,7 +191,7 @@ def test_records_take_the_columns_they_have_fields_for_in_any_order():
 
 def test_a_record_that_does_not_fit_says_which_and_why():
     columns = pa.RecordBatch.from_pydict({"name": ["a"], "at": [{"x": "seven", "y": 1.0}]})
-    with pytest.raises(OperatorError, match=r"'seven'.*does not fit Place: Expected `int`, got `str` - at `\$.at.x`"):
+    with pytest.raises(StepError, match=r"'seven'.*does not fit Place: Expected `int`, got `str` - at `\$.at.x`"):
         shape_of(Place).values(columns)
 
 

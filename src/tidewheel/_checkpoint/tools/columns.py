@@ -22,7 +22,7 @@ Chunk = tuple[list[Any], list[Any]]
 
 
 class Columns:
-    """The mapping of one operator's keys and values to columns.
+    """The mapping of one step's keys and values to columns.
 
     A declared type determines the columns. Otherwise they are inferred from all values: values with fields get one
     column per field, other values the column `value`. Values without a column type become JSON text.

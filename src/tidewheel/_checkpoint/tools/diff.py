@@ -1,4 +1,4 @@
-"""The differences between two checkpoints, by operator and key."""
+"""The differences between two checkpoints, by step and key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class TableDiff(msgspec.Struct, frozen=True):
-    """The changes of one operator's state, with the first few in the order of shards and keys."""
+    """The changes of one step's state, with the first few in the order of shards and keys."""
 
     table: str
     added: int

@@ -1,4 +1,4 @@
-"""An operator's state as Arrow and as a Parquet file."""
+"""A step's state as Arrow and as a Parquet file."""
 
 from __future__ import annotations
 
@@ -24,50 +24,50 @@ _ROWS = 65_536
 """The number of rows in a record batch, and so in a row group of a Parquet file."""
 
 
-def columns_of(reader: StateReader, operator: str, declared: Any = None) -> Columns:
-    """Determine the columns of an operator's state: by the declared type, or by reading all state once."""
-    decode, shards = _codec(reader, operator, declared), sorted(reader.manifest.shards)
+def columns_of(reader: StateReader, step: str, declared: Any = None) -> Columns:
+    """Determine the columns of a step's state: by the declared type, or by reading all state once."""
+    decode, shards = _codec(reader, step, declared), sorted(reader.manifest.shards)
     if shape_of(declared).schema() is not None:
         # The type is declared, and all keys have one type, so one chunk is enough.
-        first = next((chunk for chunk in _chunks(reader, operator, shards)), [])
+        first = next((chunk for chunk in _chunks(reader, step, shards)), [])
         return Columns(declared, (), [([from_stored(key) for key, _ in first], [])])
     chunks = (
         ([from_stored(key) for key, _ in chunk], decode_all(decode, [value for _, value in chunk]))
-        for chunk in _chunks(reader, operator, shards)
+        for chunk in _chunks(reader, step, shards)
     )
-    return Columns(declared, _packed_names(reader.info(operator)), chunks)
+    return Columns(declared, _packed_names(reader.info(step)), chunks)
 
 
 def batches(
     reader: StateReader,
-    operator: str,
+    step: str,
     columns: Columns,
     shards: Iterable[int],
     declared: Any = None,
     exact: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield an operator's state of some shards, in record batches that fit in memory.
+    """Yield a step's state of some shards, in record batches that fit in memory.
 
     `exact`: add the column of rows that the other columns cannot represent exactly.
     """
-    codec = _codec(reader, operator, declared)
-    for chunk in _chunks(reader, operator, shards):
+    codec = _codec(reader, step, declared)
+    for chunk in _chunks(reader, step, shards):
         values = decode_all(codec, [value for _, value in chunk])
         batch = columns.batch(_keys([key for key, _ in chunk]), values)
         yield with_exact(batch, chunk, values) if exact else batch
 
 
-def export(reader: StateReader, operator: str, path: str | os.PathLike[str], declared: Any = None) -> int:
-    """Write an operator's state to one Parquet file; return the number of keys."""
+def export(reader: StateReader, step: str, path: str | os.PathLike[str], declared: Any = None) -> int:
+    """Write a step's state to one Parquet file; return the number of keys."""
     from pyarrow import parquet
 
-    columns = columns_of(reader, operator, declared)
-    exact = needs_exact(columns, reader.info(operator).kind)
+    columns = columns_of(reader, step, declared)
+    exact = needs_exact(columns, reader.info(step).kind)
     schema = columns.schema.append(pa.field(EXACT, pa.binary())) if exact else columns.schema
     rows = 0
     try:
         with parquet.ParquetWriter(os.fspath(path), schema, compression="zstd") as writer:
-            for batch in batches(reader, operator, columns, sorted(reader.manifest.shards), declared, exact):
+            for batch in batches(reader, step, columns, sorted(reader.manifest.shards), declared, exact):
                 writer.write_batch(batch)
                 rows += batch.num_rows
     except OSError as error:
@@ -75,14 +75,14 @@ def export(reader: StateReader, operator: str, path: str | os.PathLike[str], dec
     return rows
 
 
-def _chunks(reader: StateReader, operator: str, shards: Iterable[int]) -> Iterator[list[tuple[bytes, bytes]]]:
+def _chunks(reader: StateReader, step: str, shards: Iterable[int]) -> Iterator[list[tuple[bytes, bytes]]]:
     for shard in shards:
-        yield from chunked(reader.shard(operator, shard), _ROWS)
+        yield from chunked(reader.shard(step, shard), _ROWS)
 
 
-def _codec(reader: StateReader, operator: str, declared: Any) -> StateCodec:
-    # Always call this: it rejects codecs that run code, and unknown operators.
-    named = reader.codec(operator)
+def _codec(reader: StateReader, step: str, declared: Any) -> StateCodec:
+    # Always call this: it rejects codecs that run code, and unknown steps.
+    named = reader.codec(step)
     return named if declared is None else msgpack_codec(declared)
 
 
@@ -100,6 +100,6 @@ def _keys(stored: list[bytes]) -> list[Any] | pa.Array:
 
 def _packed_names(info: OperatorInfo) -> list[str]:
     """Return names for the numbers that an aggregate stores: `sum:amount` is `sum_amount`, `rows:` is `rows`."""
-    if info.kind != "aggregate":
+    if info.kind != "aggregate" or not all(number.is_number for number in info.layout.numbers):
         return []
-    return [name.strip().strip(":").replace(":", "_") for name in info.fingerprint.split(",")]
+    return [number.name.strip(":").replace(":", "_") for number in info.layout.numbers]

@@ -39,8 +39,6 @@ def forked(state: Manifest, job: str, run: str, savepoint: str) -> Manifest:
         retracted=(),
         sinks={},
         forked_from=ForkOrigin(parent, savepoint),
-        transfers_out={},
-        transfers_in=(),
         lineage=secrets.token_hex(4),
         parent=None,
     )

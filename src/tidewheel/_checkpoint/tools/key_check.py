@@ -1,16 +1,13 @@
-"""Check that a looked-up key has the type of an operator's keys."""
+"""Check that a looked-up key has the type of a step's keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 from tidewheel._checkpoint.tools.text import key_candidates, shown
 from tidewheel._core.keys import kinds_of
 from tidewheel.errors import WrongKeyType
-
-if TYPE_CHECKING:
-    from tidewheel._checkpoint.tools.state_reader import Found
 
 _PLAIN: dict[str, Callable[[Any], Any]] = {
     "str": str,
@@ -24,7 +21,7 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 
 
 def check_kind(operator: str, key: Any, kinds: Mapping[str, str]) -> None:
-    """Raise `WrongKeyType` if an operator's keys are known to have another type than this key.
+    """Raise `WrongKeyType` if a step's keys are known to have another type than this key.
 
     `kinds` comes from a manifest. `1` and `"1"` are different keys: the wrong one would look like a key without state.
     """
@@ -43,7 +40,18 @@ def check_kind(operator: str, key: Any, kinds: Mapping[str, str]) -> None:
         raise WrongKeyType(f"keys of {operator!r} are {wanted}, not {given}{hint}")
 
 
-def either(get: Callable[[Any], Found], text: str) -> Found:
+class Answer(Protocol):
+    """The answer to a question about a key."""
+
+    @property
+    def found(self) -> bool:
+        """Whether the key has state."""
+
+
+A = TypeVar("A", bound=Answer)
+
+
+def either(get: Callable[[Any], A], text: str) -> A:
     """Return the result for a key given as text or JSON. A number can be a number or text: the one that has state is used."""
     answers, refused = [], None
     for candidate in key_candidates(text):

@@ -1,4 +1,4 @@
-"""Read the state of a checkpoint: one key, all keys, all state of an operator. This does not disturb a running job."""
+"""Read the state of a checkpoint: one key, all keys, all state of a step. This does not disturb a running job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXACTLY = 1_000_000
 class Found(msgspec.Struct, frozen=True):
     """The result of a look-up: the committed value of a key, and its checkpoint."""
 
-    operator: str
+    step: str
     key: Any
     found: bool
     """Whether the key has state."""
@@ -57,22 +57,22 @@ class StateReader:
         self._fetch = opener(store, manifest.id.stream_id)
         self._lookup = lookup or KeyLookup(range_reader(store, manifest.id.stream_id))
 
-    def info(self, operator: str) -> OperatorInfo:
-        """Return the description of an operator with state; raise `NotFound`, with the existing ones, if it is unknown.
+    def info(self, step: str) -> OperatorInfo:
+        """Return the description of a step with state; raise `NotFound`, with the existing ones, if it is unknown.
 
-        `operator/timers` and similar names select another table of an operator.
+        `step/timers` and similar names select another table of a step.
         """
         known = self.manifest.operators
-        info = known.get(operator) or known.get(operator.partition("/")[0])
+        info = known.get(step) or known.get(step.partition("/")[0])
         if info is None:
             there = f"there are {', '.join(map(repr, sorted(known)))}" if known else self._without_state()
             raise NotFound(
-                f"checkpoint {self.manifest.sequence} of job {self.manifest.id.stream_id!r} has no operator {operator!r}; {there}"
+                f"checkpoint {self.manifest.sequence} of job {self.manifest.id.stream_id!r} has no step {step!r}; {there}"
             )
         return info
 
     def _without_state(self) -> str:
-        """Return why the checkpoint has no operators, and where operators that the job may have had are."""
+        """Return why the checkpoint has no steps, and where steps that the job may have had are."""
         begun = "it is from before the job's first batch"
         if self.manifest.kind != "restore":
             return begun
@@ -81,43 +81,43 @@ class StateReader:
             f"{abandoned_name(self.manifest.sequence)}"
         )
 
-    def codec(self, operator: str) -> StateCodec:
-        """Return the codec of an operator's state, as recorded in the checkpoint; refuse a codec whose decoding runs code.
+    def codec(self, step: str) -> StateCodec:
+        """Return the codec of a step's state, as recorded in the checkpoint; refuse a codec whose decoding runs code.
 
         It decodes aggregates as the results that the program names, and joins with named waiting entries. A user's own
         codec returns them as stored.
         """
-        info = self.info(operator)
+        info = self.info(step)
         codec = codec_named(info.codec)
-        return codec if "/" in operator else with_names(info, codec)
+        return codec if "/" in step else with_names(info, codec)
 
-    def get(self, operator: str, key: Any, codec: StateCodec | None = None) -> Found:
-        """Look up one key, in at most two rounds of reads; raise `StateError` if the operator's keys have another type."""
-        codec = codec or self.codec(operator)
+    def get(self, step: str, key: Any, codec: StateCodec | None = None) -> Found:
+        """Look up one key, in at most two rounds of reads; raise `StateError` if the step's keys have another type."""
+        codec = codec or self.codec(step)
         stored = to_stored(key)
         shard = shard_of_stored(stored, self.manifest.n_shards)
         parts = self.manifest.shards.get(shard, ShardParts())
-        raw = self._lookup.get(parts, shard, operator, stored)
+        raw = self._lookup.get(parts, shard, step, stored)
         if raw is None:
-            check_kind(operator, from_stored(stored), self.manifest.key_kinds)
+            check_kind(step, from_stored(stored), self.manifest.key_kinds)
         else:
-            raw = self._whole(operator, shard, stored, raw)
+            raw = self._whole(step, shard, stored, raw)
         value = None if raw is None else codec.decode(raw)
-        return Found(operator, key, raw is not None, value, self.manifest.sequence)
+        return Found(step, key, raw is not None, value, self.manifest.sequence)
 
-    def scan(self, operator: str, codec: StateCodec | None = None, prefix: str = "") -> Iterator[tuple[Any, Any]]:
-        """Yield every key of an operator with its value, shard by shard; with `prefix`, only text keys that start with it."""
-        codec = codec or self.codec(operator)
-        for key, raw in self.raw(operator, prefix):
+    def scan(self, step: str, codec: StateCodec | None = None, prefix: str = "") -> Iterator[tuple[Any, Any]]:
+        """Yield every key of a step with its value, shard by shard; with `prefix`, only text keys that start with it."""
+        codec = codec or self.codec(step)
+        for key, raw in self.raw(step, prefix):
             yield key, codec.decode(raw)
 
-    def keys(self, operator: str, prefix: str = "") -> Iterator[Any]:
-        """Yield every key of an operator, shard by shard."""
-        self.info(operator)
-        return (from_stored(stored) for _, stored, _ in self._entries(operator, prefix))
+    def keys(self, step: str, prefix: str = "") -> Iterator[Any]:
+        """Yield every key of a step, shard by shard."""
+        self.info(step)
+        return (from_stored(stored) for _, stored, _ in self._entries(step, prefix))
 
-    def count(self, operator: str, exactly: int = EXACTLY) -> tuple[int, bool]:
-        """Return an operator's number of keys, and whether it is exact.
+    def count(self, step: str, exactly: int = EXACTLY) -> tuple[int, bool]:
+        """Return a step's number of keys, and whether it is exact.
 
         If its files have more than `exactly` keys, the number comes from their indexes, which also count keys that are
         in several files or were deleted since.
@@ -126,41 +126,41 @@ class StateReader:
         for shard, parts in self.manifest.shards.items():
             for part in (parts.snapshot, *parts.deltas):
                 if part is not None:
-                    entries = self._fetch(part.file).entries(shard, operator)
+                    entries = self._fetch(part.file).entries(shard, step)
                     held += sum(entry.count - entry.dropped for entry in entries)
-        return (held, False) if held > exactly else (sum(1 for _ in self._entries(operator, "")), True)
+        return (held, False) if held > exactly else (sum(1 for _ in self._entries(step, "")), True)
 
-    def raw(self, operator: str, prefix: str = "") -> Iterator[tuple[Any, bytes]]:
-        """Yield every key of an operator with its encoded state."""
-        for shard, stored, value in self._entries(operator, prefix):
-            yield from_stored(stored), self._whole(operator, shard, stored, value)
+    def raw(self, step: str, prefix: str = "") -> Iterator[tuple[Any, bytes]]:
+        """Yield every key of a step with its encoded state."""
+        for shard, stored, value in self._entries(step, prefix):
+            yield from_stored(stored), self._whole(step, shard, stored, value)
 
     def tables(self, shard: int) -> set[str]:
-        """Return the tables of a shard: those of operators and additional ones."""
+        """Return the tables of a shard: those of steps and additional ones."""
         return shard_tables(self.manifest.shards[shard], shard, self._fetch)
 
-    def shard(self, operator: str, shard: int) -> Iterator[tuple[bytes, bytes]]:
-        """Yield an operator's encoded state of one shard, with its stored keys, ascending."""
-        return ((key, self._whole(operator, shard, key, value)) for key, value in self.stored(operator, shard))
+    def shard(self, step: str, shard: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield a step's encoded state of one shard, with its stored keys, ascending."""
+        return ((key, self._whole(step, shard, key, value)) for key, value in self.stored(step, shard))
 
-    def _entries(self, operator: str, prefix: str) -> Iterator[tuple[int, bytes, bytes]]:
+    def _entries(self, step: str, prefix: str) -> Iterator[tuple[int, bytes, bytes]]:
         begin = to_stored(prefix) if prefix else b""
         for shard in sorted(self.manifest.shards):
-            for stored, value in self.stored(operator, shard):
+            for stored, value in self.stored(step, shard):
                 if stored.startswith(begin):
                     yield shard, stored, value
 
-    def stored(self, operator: str, shard: int) -> Iterator[tuple[bytes, bytes]]:
+    def stored(self, step: str, shard: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries of a table as stored: a state in segments is not assembled."""
         parts = self.manifest.shards.get(shard, ShardParts())
-        return ((key, value) for _, key, value in shard_items(parts, shard, self._fetch, operator))
+        return ((key, value) for _, key, value in shard_items(parts, shard, self._fetch, step))
 
-    def _whole(self, operator: str, shard: int, stored: bytes, raw: bytes) -> bytes:
+    def _whole(self, step: str, shard: int, stored: bytes, raw: bytes) -> bytes:
         """Return a state as one value, whether stored in segments or not. State of other codecs is not parsed."""
-        info = self.manifest.operators.get(operator)
+        info = self.manifest.operators.get(step)
         if info is None or info.codec != "msgpack" or not is_divided(raw):
             return raw
-        parts, table = self.manifest.shards[shard], f"{operator}/{SUFFIX}"
+        parts, table = self.manifest.shards[shard], f"{step}/{SUFFIX}"
 
         def load(number: int) -> bytes:
             segment = self._lookup.get(parts, shard, table, segment_key(stored, number))

@@ -43,7 +43,7 @@ def shown(value: Any) -> str:
 def decoded(raw: bytes | None, codec: str, info: OperatorInfo | None = None) -> Any:
     """Decode state; return only the size of state that cannot be decoded without running code.
 
-    `info` describes the operator: aggregates and joins then have named parts.
+    `info` describes the step: aggregates and joins then have named parts.
     """
     if raw is None:
         return None

@@ -1,4 +1,4 @@
-"""Columns on their way into a Delta table: the types it can have, and columns cast to its own without losing anything."""
+"""Columns for a Delta table: the types that it supports, and lossless casts to the types of the table."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pyarrow as pa
 from pyarrow import types as kinds
 
 from tidewheel._values.columns import is_bytes
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 
 def created_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that a Delta table has for these values.
+    """Return the type of a Delta column for these values.
 
     >>> created_type(pa.timestamp("ns", "Europe/Berlin"))
     TimestampType(timestamp[us, tz=UTC])
@@ -41,25 +41,31 @@ def created_type(kind: pa.DataType) -> pa.DataType:
 
 
 def created(columns: pa.Schema) -> pa.Schema:
-    """Return the columns of a table for records with these."""
+    """Return the columns of a new table for records with these columns."""
     return pa.schema([(field.name, created_type(field.type)) for field in columns])
 
 
-def fitted(columns: pa.RecordBatch, table: pa.Schema, who: str, where: str, *, rounds: bool = False) -> pa.RecordBatch:
-    """Return the columns as the table has them, or refuse them: the Delta client itself cuts 1.5 to 1 without a word.
+def evolved(table: pa.Schema, columns: pa.Schema) -> pa.Schema:
+    """Return the columns of the table, and after them the new ones of the records."""
+    new = [field for field in created(columns) if field.name not in table.names]
+    return pa.schema([*table, *new])
 
-    `rounds`: the rows are committed, so integers beyond 2**53 are rounded where the table has floats.
+
+def fitted(columns: pa.RecordBatch, table: pa.Schema, who: str, where: str, *, rounds: bool = False) -> pa.RecordBatch:
+    """Return the columns in the types of the table. Raise an error if a cast would lose data: the client writes 1.5 as 1.
+
+    With `rounds`, the rows are already committed, so integers beyond 2**53 are rounded if the table has floats.
     """
     names = columns.schema.names
     lacking = [name for name in names if name not in table.names]
     if lacking:
-        raise OperatorError(
-            f"{who}: {where} has no column {', '.join(lacking)}; it has {', '.join(table.names)}. Add the column to the table, "
-            "or leave it out of the records"
+        raise StepError(
+            f"{who}: {where} has no column {', '.join(lacking)}; it has {', '.join(table.names)}. Add it to the table, "
+            'let the sink add it (evolve="add"), or remove it from the records'
         )
     unmet = [field.name for field in table if not field.nullable and field.name not in names]
     if unmet:
-        raise OperatorError(f"{who}: {where} needs {', '.join(unmet)}, and the records have {', '.join(names)}")
+        raise StepError(f"{who}: {where} requires {', '.join(unmet)}, but the records have {', '.join(names)}")
     arrays = [
         _cast(columns.column(field.name), field, who, where, rounds)
         if field.name in names
@@ -70,22 +76,23 @@ def fitted(columns: pa.RecordBatch, table: pa.Schema, who: str, where: str, *, r
 
 
 def check_types(columns: pa.Schema, who: str) -> None:
-    """Refuse types that no Delta table has."""
+    """Raise an error for types that Delta does not support."""
     for field in columns:
         if kinds.is_time(field.type) or kinds.is_duration(field.type) or isinstance(field.type, pa.ExtensionType):
-            raise OperatorError(
-                f"{who}: the column {field.name!r} of type {field.type} cannot be written to a Delta table; make it a number, a "
+            raise StepError(
+                f"{who}: the column {field.name!r} of type {field.type} cannot be written to a Delta table; convert "
+                "it to a number, a "
                 "text or a timestamp"
             )
 
 
 def check_partitions(names: Sequence[str], partition_by: Sequence[str], who: str) -> None:
-    """Refuse records that lack a column to partition by, or that have no other."""
+    """Raise an error if records lack a partition column, or have no other columns."""
     lacking = [name for name in partition_by if name not in names]
     if lacking or set(names) == set(partition_by):
         problem = f"there is no column {', '.join(lacking)}" if lacking else "no other column is left"
-        raise OperatorError(
-            f"{who}: partition_by names {', '.join(partition_by)}, and {problem}; the records have {', '.join(names)}"
+        raise StepError(
+            f"{who}: partition_by is {', '.join(partition_by)}, but {problem}; the records have {', '.join(names)}"
         )
 
 
@@ -94,15 +101,15 @@ def _cast(column: pa.Array, field: pa.Field, who: str, where: str, rounds: bool)
     alike = kinds.is_null(kind) or _is_text(kind) == _is_text(field.type)
     zones = kinds.is_timestamp(kind) and kinds.is_timestamp(field.type) and (kind.tz is None) != (field.type.tz is None)
     if not alike or zones:
-        raise OperatorError(f"{who}: the column {field.name!r} holds {kind}, and in {where} it is {field.type}")
+        raise StepError(f"{who}: the column {field.name!r} has the type {kind}, but in {where} it has {field.type}")
     if column.null_count and not field.nullable:
-        raise OperatorError(f"{who}: the column {field.name!r} is null in a record, and {where} does not allow that")
+        raise StepError(f"{who}: the column {field.name!r} is null in a record, but {where} does not allow nulls there")
     try:
         safe = not (rounds and kinds.is_integer(kind) and kinds.is_floating(field.type))
         return column if column.type == field.type else column.cast(field.type, safe=safe)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise OperatorError(
-            f"{who}: the column {field.name!r} holds {kind}, and in {where} it is {field.type}: {error}"
+        raise StepError(
+            f"{who}: the column {field.name!r} has the type {kind}, but in {where} it has {field.type}: {error}"
         ) from error
 
 

@@ -2,52 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import functools
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import pyarrow as pa
 
-from tidewheel._connectors.delta.columns import check_partitions, check_types, created, fitted
-from tidewheel._connectors.delta.table import TableLocation, client
-from tidewheel._connectors.files import hive
+from tidewheel._connectors.delta.columns import check_partitions, check_types, created, evolved, fitted
+from tidewheel._connectors.delta.statistics import statistics_of
+from tidewheel._connectors.delta.table import TableLocation, add_files, client
+from tidewheel._connectors.files.data_files import (
+    DataFile,
+    DataFilesPartition,
+    TaskFiles,
+    check_present,
+    checked,
+    is_output,
+)
+from tidewheel._connectors.files.places import place_at
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
-from tidewheel._connectors.staging import PublishedRows, StagedBatches, common_schema, typed
+from tidewheel._connectors.staging import PublishedRows, StagedRef, common_schema, published_batches, read_token, typed
 from tidewheel._core.urls import Url
 from tidewheel._storage.file import FileStore
+from tidewheel._values.expressions import Expression
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction
 
 
-def delta(url: str, *, partition_by: str | Sequence[str] = (), create: bool = True) -> Delta:
-    """Add records to a Delta Lake table. Exactly once: a commit's records are one commit of the table, under the commit's number.
+Mode = Literal["append", "merge"]
+Evolve = Literal["add"]
 
-    `url` is a local folder or a place in an object store, `s3://bucket/table?endpoint=…&region=…`, with the credentials in the
-    environment. Of the store it takes conditional puts. A table that is not there is made by the first batch from the types of
-    the records, which the operator before declares (`returns=…`), partitioned by the columns `partition_by`; with `create=False`
-    it must be there. Records that the table cannot take, or only by cutting something off, fail their batch before it is
-    committed.
 
-    Only the driver writes: the output passes through it. Readers see a commit's records all at once.
+def delta(
+    url: str,
+    *,
+    mode: Mode = "append",
+    key: str | Sequence[str] = (),
+    delete: str | Expression | None = None,
+    partition_by: str | Sequence[str] = (),
+    create: bool = True,
+    evolve: Evolve | None = None,
+) -> Delta:
+    """Write records to a Delta Lake table. Exactly once: each commit of the job is one commit of the table.
+
+    - `url`: a local folder, or an object store, `s3://bucket/table?endpoint=…&region=…`, with the credentials in the
+      environment. The store must support conditional puts.
+    - `mode`: `"append"` adds a row for each record. `"merge"` replaces the row of the record's key, or adds one; several
+      records of a key in a commit count as the last one.
+    - `key`: the columns of the key, for `mode="merge"`; by default the key of the stream.
+    - `delete`: for `mode="merge"`, a boolean column or an expression of `pyarrow.compute`. Where it is true, the row of the
+      key is deleted. The column is not stored.
+    - `partition_by`: the columns by which a new table is partitioned.
+    - `create`: create a missing table with the first batch, from the types of the records: declare them in the previous step
+      (`returns=…`). With `create=False` a missing table is an error.
+    - `evolve`: `"add"` adds columns of records that the table does not have. By default such records are an error.
+
+    Records that do not fit the table without loss fail their batch before the commit. Tasks write the data files into the
+    table's folder, and the driver adds their names to the table; merges run in the driver. Readers see all records of a commit
+    at once.
     """
-    return Delta(url, partition_by, create)
+    from tidewheel._connectors.delta.merge import DeltaMerge
+
+    if mode not in get_args(Mode):
+        raise ConfigError(f"the mode of a delta sink is append or merge, not {mode!r}")
+    if evolve not in (None, *get_args(Evolve)):
+        raise ConfigError(f'evolve of a delta sink is "add" or None, not {evolve!r}')
+    if mode == "merge":
+        return DeltaMerge(url, partition_by, create, evolve, key=key, delete=delete)
+    if key or delete is not None:
+        raise ConfigError('key= and delete= of a delta sink need mode="merge"')
+    return Delta(url, partition_by, create, evolve)
 
 
 class Delta(Sink):
-    """Exactly once: a batch is one commit of the table, with the batch's number as its transaction identifier."""
+    """Exactly once: a batch is one commit of the table, with the number of the batch as its transaction identifier."""
 
     guarantee = "exactly once"
+    removes: ClassVar[bool] = False
+    """Whether the sink removes rows of the table."""
 
-    def __init__(self, url: str, partition_by: str | Sequence[str] = (), create: bool = True) -> None:
+    def __init__(
+        self, url: str, partition_by: str | Sequence[str] = (), create: bool = True, evolve: Evolve | None = None
+    ) -> None:
         client()
-        # A local path means the same wherever the driver stands later.
+        # Make a local path absolute: the driver may change its working directory later.
         self.location = TableLocation(FileStore.from_url(url).url if "://" not in url else url)
         self.location.resolved()
         self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-        self.create = create
+        self.create, self.evolve = create, evolve
         self.schema: pa.Schema | None = None
-        """The table's columns when the job started; tasks check their records by it."""
+        """The columns of the table when the job started, against which tasks check their records."""
         self._table: DeltaTable | None = None
 
     def describe(self) -> str:
@@ -61,62 +111,176 @@ class Delta(Sink):
         if table is None:
             if not self.create:
                 raise ConfigError(
-                    f"there is no Delta table at {self.location.url}; make it, or let the sink do so (create=True)"
+                    f"there is no Delta table at {self.location.url}; create it, or let the sink create it "
+                    "(create=True)"
                 )
             return
         partitions = tuple(table.metadata().partition_columns)
         if self.partition_by and partitions != self.partition_by:
             raise ConfigError(
-                f"the Delta table at {self.location.url} is partitioned by {', '.join(partitions) or 'nothing'}, and "
-                f"partition_by is {', '.join(self.partition_by)}; leave it out, or write to another table"
+                f"the Delta table at {self.location.url} is partitioned by {', '.join(partitions) or 'nothing'}, but "
+                f"partition_by is {', '.join(self.partition_by)}; remove partition_by, or write to another table"
             )
+        self.location.check_features(table, "the delta sink", ConfigError, removes=self.removes)
+        self.partition_by = partitions
         self.schema = pa.schema(table.schema())
 
     def open(self, staging: Staging) -> SinkPartition:
-        return _DeltaPartition(self, staging)
+        return _DeltaPartition(self, staging, self.partition_by)
+
+    def fit(self, columns: pa.RecordBatch, who: str, *, rounds: bool = False) -> pa.RecordBatch:
+        """Return the columns of records in the types of the table as the sink knows it."""
+        schema = self.schema or created(columns.schema)
+        if self.evolve:
+            schema = evolved(schema, columns.schema)
+        return fitted(columns, schema, who, "the table", rounds=rounds)
 
     def publish(self, publication: Publication) -> None:
         if not publication.tokens:
             return
+        tokens = [_decoded(token, publication.sink) for token in publication.tokens]
+        written = [checked(token, publication) for token in tokens if isinstance(token, TaskFiles)]
+        files = [file for token in written for file in token.files]
+        # Within a run, files are published right after they were written.
+        unsure = self._table is None
+
+        def schemas() -> list[pa.Schema]:
+            found = [schema for token in written for schema in token.arrow_schemas()]
+            return found if len(written) == len(tokens) else [*found, *PublishedRows(publication).schemas()]
+
+        with self.opened(publication, schemas) as table:
+
+            def add(properties: CommitProperties) -> None:
+                if unsure:
+                    check_present(files, place_at(self.location.url), publication.sink)
+                self.take_columns(table, publication, schemas)
+                partition_by = tuple(table.metadata().partition_columns)
+                assert self.schema is not None
+                actions = list(_Actions(self, publication, self.schema, partition_by).of(tokens))
+                add_files(table, actions, properties)
+
+            self.location.commit(table, publication, add)
+
+    @contextmanager
+    def opened(self, publication: Publication, schemas: Callable[[], list[pa.Schema]]) -> Iterator[DeltaTable]:
+        """Yield the table; create it for rows with these schemas if there is none."""
         who = f"sink {publication.sink!r}"
-        rows = PublishedRows(publication)
-        # Kept open: it knows what we added. What others did meanwhile shows when a commit meets theirs.
+        # Keep the table open: it includes our commits. Commits of other writers are found when ours conflicts with
+        # them.
         table, self._table = self._table or self.location.open(who), None
         if table is None:
-            schema = created(common_schema(rows.schemas(), publication.sink))
-            table = self.location.create(who, schema, self.partition_by)
-        schema = self.schema = pa.schema(table.schema())
-        self.location.add(
-            table, schema, lambda: (fitted(batch, schema, who, "the table", rounds=True) for batch in rows), publication
-        )
+            table = self.location.create(who, created(common_schema(schemas(), publication.sink)), self.partition_by)
+        yield table
         self._table = table
+
+    def take_columns(self, table: DeltaTable, publication: Publication, schemas: Callable[[], list[pa.Schema]]) -> None:
+        """Use the current columns of the table; add those that it lacks, if the sink may."""
+        if self.evolve:
+            columns = created(common_schema(schemas(), publication.sink))
+            self.location.add_columns(table, f"sink {publication.sink!r}", columns)
+        self.schema = pa.schema(table.schema())
+
+    def collect(self, job: str, sink: str, *, dry_run: bool = False) -> list[str]:
+        table = self.location.open(f"sink {sink!r}")
+        if table is None:
+            return []
+        # The client lists what no version within the retention of the table names, and what is older than that.
+        unnamed = self.location.explained(f"sink {sink!r}", functools.partial(table.vacuum, dry_run=True, full=True))
+        found = [path for path in unnamed if is_output(path, job, sink)]
+        for path in () if dry_run else found:
+            place_at(self.location.url).remove(path)
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         # The open table stays in the driver.
         return {**self.__dict__, "_table": None}
 
 
-class _DeltaPartition(StagedBatches):
-    """A task's rows, in the table's own types."""
+def _decoded(token: bytes, sink: str) -> TaskFiles | StagedRef:
+    """Decode a token: the files of a task, a map, or rows that a task of an earlier version has staged, an array."""
+    is_map = token[:1] and token[0] & 0xF0 == 0x80
+    return read_token(token, TaskFiles, sink) if is_map else read_token(token, StagedRef, sink)
 
-    def __init__(self, sink: Delta, staging: Staging) -> None:
-        super().__init__(staging)
-        self._sink = sink
+
+class _DeltaPartition(DataFilesPartition):
+    """The data files of a task, with rows in the types of the table."""
+
+    def __init__(self, sink: Delta, staging: Staging, partition_by: Sequence[str], *, rounds: bool = False) -> None:
+        super().__init__(staging, place_at(sink.location.url), "", partition_by)
+        self._sink, self._rounds = sink, rounds
+        self._who = f"sink {staging.sink!r}"
+        self._common: pa.Schema | None = None
 
     def write(self, columns: pa.RecordBatch) -> None:
         if not columns.num_rows:
             return
         columns = typed(columns)
         check_types(columns.schema, self._who)
-        if self._sink.partition_by:
-            check_partitions(columns.schema.names, self._sink.partition_by, self._who)
-        schema = self._sink.schema or created(columns.schema)
-        for _ in hive.split(columns, self._sink.partition_by) if self._sink.partition_by else ():
-            pass
-        fitting = _fitted(columns, schema, self._who)
-        self.check_schema(fitting.schema)
-        super().write(fitting)
+        if self._partition_by:
+            check_partitions(columns.schema.names, self._partition_by, self._who)
+        fitting = self._sink.fit(columns, self._who, rounds=self._rounds)
+        known = [] if self._common is None else [self._common]
+        self._common = common_schema([*known, fitting.schema], self.staging.sink)
+        self.add(fitting)
+
+    def statistics(self, metadata: object) -> bytes:
+        return statistics_of(metadata)
 
 
-def _fitted(columns: pa.RecordBatch, schema: pa.Schema, who: str) -> pa.RecordBatch:
-    return fitted(columns, schema, who, "the table")
+class _Actions:
+    """Describe the files of a publication for the log of the table. Files that do not fit the table are written again.
+
+    That is the case for the first batch of a new table, if tasks have inferred different types, and for a table whose types
+    have changed since the tasks wrote.
+    """
+
+    def __init__(self, sink: Delta, publication: Publication, schema: pa.Schema, partition_by: tuple[str, ...]) -> None:
+        self._sink, self._publication, self._schema, self._partition_by = sink, publication, schema, partition_by
+
+    def of(self, tokens: Iterable[TaskFiles | StagedRef]) -> Iterator[AddAction]:
+        for raw, token in zip(self._publication.tokens, tokens, strict=True):
+            if isinstance(token, StagedRef):
+                # A task of an earlier version staged its rows.
+                yield from self._written_again(published_batches(self._publication, [raw]))
+                continue
+            fits = [self._fits(schema) for schema in token.arrow_schemas()]
+            for file in token.files:
+                if fits[file.columns] and token.partition_by == self._partition_by:
+                    yield self._action(file)
+                else:
+                    yield from self._written_again(self._rows(token, file))
+
+    def _fits(self, columns: pa.Schema) -> bool:
+        known = {field.name: field for field in self._schema}
+        return all(name in known and known[name].type == columns.field(name).type for name in columns.names) and all(
+            field.nullable or field.name in columns.names for field in self._schema
+        )
+
+    def _action(self, file: DataFile) -> AddAction:
+        from deltalake.transaction import AddAction
+
+        values = dict(zip(self._partition_by, file.partition, strict=True))
+        # The time is that of the commit: the clock of the store is not known here, and the log needs one.
+        return AddAction(file.path, file.size, values, time.time_ns() // 10**6, True, file.statistics.decode())
+
+    def _written_again(self, rows: Iterable[pa.RecordBatch]) -> Iterator[AddAction]:
+        publication = self._publication
+        attempt = f"{secrets.token_hex(6)}-0-0"
+        staging = Staging(publication.store, publication.job, publication.sink, publication.sequence, attempt)
+        partition = _DeltaPartition(self._sink, staging, self._partition_by, rounds=True)
+        for batch in rows:
+            partition.write(batch)
+        token = partition.prepare()
+        for file in () if token is None else read_token(token, TaskFiles, publication.sink).files:
+            yield self._action(file)
+
+    def _rows(self, token: TaskFiles, file: DataFile) -> Iterator[pa.RecordBatch]:
+        from pyarrow import parquet
+
+        schema = token.arrow_schemas()[file.columns]
+        content = pa.BufferReader(place_at(self._sink.location.url).store.read(file.path))
+        for batch in parquet.ParquetFile(content).iter_batches():
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            for name, text in zip(token.partition_by, file.partition, strict=True):
+                columns[name] = pa.array([text] * batch.num_rows, pa.string()).cast(schema.field(name).type)
+            yield pa.RecordBatch.from_pydict(columns)

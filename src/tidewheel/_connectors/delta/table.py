@@ -1,8 +1,7 @@
-"""What a delta sink does with its table: open it, make it, and add a batch to it in one commit.
+"""The table of a delta sink: open it, create it, and add a batch to it in one commit.
 
-A commit of a Delta table carries the number of the batch under the sink's name, its *transaction identifier*. Of two commits
-with the same name that know nothing of each other only one succeeds, so whoever comes second looks again, and finds the batch
-in there.
+A commit of a Delta table has the number of the batch under the name of the sink, its *transaction identifier*. Of two
+concurrent commits with the same name only one succeeds. The other writer reads the table again and finds the batch in it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
@@ -19,21 +18,21 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import pyarrow as pa
 
+from tidewheel._connectors.delta.features import unsupported
 from tidewheel._connectors.marker import Marker, Outrun, digest
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
 from tidewheel._storage.file import FileStore
-from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, OperatorError, TidewheelError
+from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, StepError, TidewheelError
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction
 
 ADDING = faults.declare("delta.adding", "a delta sink's table is open, and the batch is not in it")
 ADDED = faults.declare("delta.added", "a delta sink's batch is committed to its table, nobody knows yet")
 
 _TRIES = 10
-_ROW_GROUP = 65_536
-"""How many rows the Delta client gathers in memory before it writes them."""
 _LOOK_BACK = 200
 _NOTE = "tidewheel"
 _TERMINAL = re.compile(r"\x1b\[[0-9;]*m|↳")
@@ -44,7 +43,7 @@ T = TypeVar("T")
 
 
 class _BatchNote(msgspec.Struct, frozen=True):
-    """What a commit says of itself in the table's history."""
+    """The metadata of a commit in the history of the table."""
 
     sink: str
     sequence: int
@@ -52,7 +51,7 @@ class _BatchNote(msgspec.Struct, frozen=True):
 
 
 def client() -> ModuleType:
-    """Return deltalake, or say how to get it."""
+    """Import deltalake, or raise an error that says how to install it."""
     try:
         import deltalake
     except ImportError as error:
@@ -62,23 +61,23 @@ def client() -> ModuleType:
 
 @dataclass(frozen=True)
 class TableLocation:
-    """Where a table is, and how the Delta client gets there. Credentials are in the environment."""
+    """The URL of a table and the options of the Delta client. Credentials are in the environment."""
 
     url: str
 
     def resolved(self) -> tuple[str, dict[str, str]]:
-        """Return the place and the options as the Delta client takes them."""
+        """Return the URL and the options for the Delta client."""
         if "://" not in self.url or self.url.startswith("file:"):
             return FileStore.from_url(self.url).root, {}
         from tidewheel._storage.remote import settings
 
         place, options, retry_s = settings(self.url)
-        # The client gives up by whichever comes first, the number or the time.
+        # The client stops retrying at the number of tries or at the time limit, whichever comes first.
         retries = {"max_retries": "1000", "retry_timeout": f"{retry_s:g}s"}
         return place, {"conditional_put": "etag", **retries, **{name: _text(value) for name, value in options.items()}}
 
     def open(self, who: str) -> DeltaTable | None:
-        """Return the table as it is now, None if there is none."""
+        """Return the current table; None if there is none."""
         deltalake = client()
         place, options = self.resolved()
         if not options and not os.path.isdir(f"{place}/_delta_log"):
@@ -94,10 +93,10 @@ class TableLocation:
         return self.explained(who, look)
 
     def create(self, who: str, schema: pa.Schema, partition_by: tuple[str, ...]) -> DeltaTable:
-        """Make the table, unless somebody has; return it."""
+        """Create the table, unless it exists; return it."""
         deltalake = client()
         place, options = self.resolved()
-        with contextlib.suppress(Outrun):  # Whoever came first has made it.
+        with contextlib.suppress(Outrun):  # Another writer has created it.
             self.explained(
                 who,
                 lambda: deltalake.DeltaTable.create(
@@ -108,14 +107,29 @@ class TableLocation:
         assert table is not None
         return table
 
-    def add(
-        self,
-        table: DeltaTable,
-        schema: pa.Schema,
-        rows: Callable[[], Iterator[pa.RecordBatch]],
-        publication: Publication,
-    ) -> None:
-        """Add a batch, unless it is there already; all of it or nothing. The rows are gone through anew for each try."""
+    def add_columns(self, table: DeltaTable, who: str, columns: pa.Schema) -> None:
+        """Add the columns that the table does not have. Rows get them later, so doing this again is harmless."""
+        deltalake = client()
+        for _ in range(_TRIES):
+            known = set(pa.schema(table.schema()).names)
+            lacking = [field.with_nullable(True) for field in columns if field.name not in known]
+            if not lacking:
+                return
+            fields = deltalake.Schema.from_arrow(pa.schema(lacking)).fields
+            with contextlib.suppress(Outrun):
+                self.explained(who, functools.partial(table.alter.add_columns, fields))
+            self.explained(who, table.update_incremental)
+        raise ConnectorUnavailable(
+            f"{who}: the Delta table at {self.url} changed {_TRIES} times while columns were added; the output is "
+            "committed, and the next start adds it"
+        )
+
+    def commit(self, table: DeltaTable, publication: Publication, change: Callable[[CommitProperties], None]) -> None:
+        """Change the table in one commit with the marker of the batch, unless the table already has the batch.
+
+        `change` commits with the given properties. If there is nothing to change, it may do nothing. It is called again if
+        another writer has changed the table.
+        """
         deltalake = client()
         who, name = f"sink {publication.sink!r}", name_of(publication)
         note = _BatchNote(name, publication.sequence, digest(publication))
@@ -129,38 +143,49 @@ class TableLocation:
         for _ in range(_TRIES):
             if _is_there(table, publication):
                 return
+            self.check_features(table, who, StepError)
             faults.point(ADDING)
-            feed = _Feed(rows())
-            write = functools.partial(
-                deltalake.write_deltalake,
-                table,
-                pa.RecordBatchReader.from_batches(schema, feed),
-                mode="append",
-                writer_properties=deltalake.WriterProperties(compression="SNAPPY", max_row_group_size=_ROW_GROUP),
-                commit_properties=properties,
-            )
             try:
-                self.explained(who, write)
+                self.explained(who, functools.partial(change, properties))
+                self.explained(who, table.update_incremental)
+                if table.transaction_version(name) != publication.sequence:
+                    # The client does not commit a merge without effect, but an overtaken driver must find the marker.
+                    self.explained(who, functools.partial(add_files, table, [], properties))
+                    self.explained(who, table.update_incremental)
             except Outrun:
-                # Whoever it was, it may have been ourselves: a commit whose answer was lost.
+                # The conflicting commit may be our own, if its response was lost.
                 self.explained(who, table.update_incremental)
                 continue
-            except TidewheelError:
-                if feed.error is not None:
-                    raise feed.error from None
-                raise
             faults.point(ADDED)
             return
         raise ConnectorUnavailable(
-            f"{who}: the Delta table at {self.url} changed {_TRIES} times while the output was added; it is committed, and the "
-            "next start adds it"
+            f"{who}: the Delta table at {self.url} changed {_TRIES} times while the output was added; the output is "
+            "committed, and the next start adds it"
         )
 
+    def check_features(self, table: DeltaTable, who: str, kind: type[TidewheelError], *, removes: bool = False) -> None:
+        """Raise an error of this kind if the table demands something of its writers that the sink does not do."""
+        protocol = table.protocol()
+        features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+        fields = msgspec.json.decode(table.schema().to_json())["fields"]
+        versions = (protocol.min_reader_version, protocol.min_writer_version)
+        found = unsupported(versions, features, table.metadata().configuration, fields)
+        if removes and table.metadata().configuration.get("delta.appendOnly") == "true":
+            found.append("the property delta.appendOnly")
+        if found:
+            raise kind(
+                f"{who}: the Delta table at {self.url} rejects the output: it has {', '.join(found)}, which the sink does "
+                "not support. Nothing committed is lost: remove that from the table, or write to another table, and "
+                "start again"
+            )
+
     def explained(self, who: str, work: Callable[[], T]) -> T:
-        """Do work, and turn the Delta client's errors into ours."""
+        """Convert errors of the Delta client to errors of `tidewheel.errors`."""
         errors = client().exceptions
         try:
             return work()
+        except TidewheelError:
+            raise
         except errors.TableNotFoundError:
             raise ConnectorError(f"{who}: there is no Delta table at {self.url}") from None
         except errors.CommitFailedError as error:
@@ -169,43 +194,37 @@ class TableLocation:
             text = _line(error)
         if _DENIED.search(text):
             raise ConfigError(
-                f"{who}: the store of the Delta table at {self.url} refuses us: {text}. Set the credentials in the environment "
+                f"{who}: the store of the Delta table at {self.url} denies access: {text}. Set the credentials in "
+                "the environment "
                 "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or your vendor's)"
             )
         if _AWAY.search(text):
             raise ConnectorUnavailable(
-                f"{who}: the store of the Delta table at {self.url} is away: {text}. Nothing committed is lost: start again when "
-                "it is back, and the output is published"
+                f"{who}: the store of the Delta table at {self.url} is unavailable: {text}. Nothing committed is "
+                "lost: start again when "
+                "it is available, and the output is published"
             )
-        raise OperatorError(
-            f"{who}: the Delta table at {self.url} refuses the output: {text}. Nothing committed is lost: correct the table and "
+        raise StepError(
+            f"{who}: the Delta table at {self.url} rejects the output: {text}. Nothing committed is lost: correct "
+            "the table and "
             "start again"
         )
 
 
-class _Feed:
-    """Rows for the Delta client, which turns whatever goes wrong in here into an error of its own."""
-
-    def __init__(self, rows: Iterator[pa.RecordBatch]) -> None:
-        self._rows = rows
-        self.error: Exception | None = None
-        """What went wrong with the rows."""
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from self._rows
-        except Exception as error:
-            self.error = error
-            raise
+def add_files(table: DeltaTable, actions: list[AddAction], properties: CommitProperties) -> None:
+    """Commit files to the table."""
+    table.create_write_transaction(
+        list(actions), "append", table.schema(), table.metadata().partition_columns, commit_properties=properties
+    )
 
 
 def name_of(publication: Publication) -> str:
-    """Return the sink's name in the table's transactions."""
+    """Return the name of the sink in the transactions of the table."""
     return f"tidewheel:{publication.job}:{publication.sink}"
 
 
 def _digest_name(name: str) -> str:
-    """Return the name under which a table keeps the digest of the sink's newest batch, however long ago that was."""
+    """Return the name under which the table stores the digest of the newest batch of the sink."""
     return f"{name}:digest"
 
 
@@ -228,5 +247,5 @@ def _text(value: object) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Return what the client says, on one line of a readable length."""
+    """Return the message of the client on one line of limited length."""
     return " ".join(_TERMINAL.sub("", str(error)).split())[:400]

@@ -12,12 +12,12 @@ from tidewheel._connectors.files.arrow_types import spark_type
 from tidewheel._connectors.files.columnar_split import ColumnarSplit
 from tidewheel._connectors.files.fitting import Fitting
 from tidewheel._connectors.files.input_file import InputFile
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 _FILE, _STREAM = b"ARROW1", b"\xff\xff\xff\xff"
-"""How a file of each of the two formats begins."""
+"""The first bytes of a file of each of the two formats."""
 _END_BYTES = 8
-"""What a stream ends with: the sign that a message begins, and that it has no bytes."""
+"""The length of the end mark of a stream: the start mark of a message, and the length 0."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _schema(path: str, file: pa.NativeFile) -> pa.Schema:
         return ipc.open_file(file).schema
     begins = file.read(len(_STREAM))
     if begins != _STREAM:
-        raise OperatorError(
+        raise StepError(
             f"{path} cannot be read as an Arrow file: it has neither the file format nor the stream format of Arrow 0.15 or "
             "newer. Arrow compresses inside of a file, never the whole file"
         )
@@ -74,15 +74,15 @@ def _schema(path: str, file: pa.NativeFile) -> pa.Schema:
 
 
 def _streamed(listed: InputFile, file: pa.NativeFile, options: ipc.IpcReadOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a stream; refuse one without an end, which Arrow takes for whole, and what is behind the end."""
+    """Yield the batches of a stream. Refuse a stream without its end mark, which Arrow accepts, and bytes after the end mark."""
     reader = ipc.open_stream(file, options=options)
     read_to = file.tell()
     for batch in reader:
         read_to = file.tell()
         yield batch
     if file.tell() != read_to + _END_BYTES:
-        raise OperatorError(
+        raise StepError(
             f"{listed.shown} is cut off: the mark at the end of an Arrow stream is not there. Close its writer"
         )
     if file.tell() != listed.size:
-        raise OperatorError(f"{listed.shown} has more behind the end of its Arrow stream; write one stream a file")
+        raise StepError(f"{listed.shown} has more behind the end of its Arrow stream; write one stream a file")

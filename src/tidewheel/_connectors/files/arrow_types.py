@@ -1,4 +1,4 @@
-"""Types of columns in files: which type a program gets for one of a file, and which fit a declared one."""
+"""Types of columns in files: the type that a program gets for a column, and the types that fit a declared type."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
 
 
 def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Tell whether a column of a file may be read as one of the source: every value that a cast lets pass is the same value."""
+    """Return whether a column of a file may be read with the type of the source: a cast never changes a value."""
     found = spark_type(given)
     if found == wanted or kinds.is_null(found) or widens(found, wanted):
         return True

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidewheel._connectors.files.columnar_split import ColumnarSplit
 from tidewheel._connectors.files.fitting import Fitting
 from tidewheel._connectors.files.input_file import InputFile
-from tidewheel.errors import ConfigError, OperatorError
+from tidewheel.errors import ConfigError, StepError
 
 _ROWS = 10_000
 _PLAIN: dict[str, pa.DataType] = {
@@ -38,7 +38,7 @@ _LOGICAL: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class AvroSplit(ColumnarSplit):
-    """An Avro file. It is one unit: what compresses its blocks is in its header."""
+    """An Avro file, which is one unit: only its header says how its blocks are compressed."""
 
     reading: ClassVar[Literal["once", "dear", "cheap"]] = "dear"
 
@@ -60,7 +60,7 @@ class AvroSplit(ColumnarSplit):
                 if rows:
                     yield fitting, _columns(rows, types)
             except (ValueError, EOFError, TypeError, KeyError, IndexError, AssertionError, OverflowError) as error:
-                raise OperatorError(
+                raise StepError(
                     f"{self.file.shown} cannot be read as an Avro file: {type(error).__name__}: {error}"
                 ) from error
 
@@ -74,7 +74,7 @@ class AvroSplit(ColumnarSplit):
             try:
                 return _schema(file.shown, _fastavro().reader(opened).writer_schema)
             except (ValueError, EOFError) as error:
-                raise OperatorError(f"{file.shown} cannot be read as an Avro file: {error}") from error
+                raise StepError(f"{file.shown} cannot be read as an Avro file: {error}") from error
 
 
 def _fastavro() -> Any:
@@ -93,7 +93,7 @@ def _columns(rows: list[Any], types: pa.Schema) -> pa.RecordBatch:
 
 
 def _value(value: Any, kind: pa.DataType) -> Any:
-    """Return what Arrow takes for a value of fastavro's."""
+    """Convert a value of fastavro to one that Arrow accepts."""
     if pa.types.is_map(kind) and isinstance(value, dict):
         return [(name, _value(item, kind.item_type)) for name, item in value.items()]
     if pa.types.is_struct(kind) and isinstance(value, dict):
@@ -109,7 +109,7 @@ def _value(value: Any, kind: pa.DataType) -> Any:
 
 def _schema(file: str, schema: Any) -> pa.Schema:
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise OperatorError(f"{file} has no records: the schema of an Avro file must be one of a record")
+        raise StepError(f"{file} has no records: the schema of an Avro file must be one of a record")
     named: dict[str, Any] = {}
     return pa.schema(_type(file, schema, named))
 
@@ -119,16 +119,14 @@ def _type(file: str, schema: Any, named: dict[str, Any]) -> pa.DataType:
     if isinstance(schema, list):
         others = [part for part in schema if part != "null"]
         if len(others) != 1:
-            raise OperatorError(
-                f"{file} has a union of {', '.join(map(str, others))}; only one type or null is supported"
-            )
+            raise StepError(f"{file} has a union of {', '.join(map(str, others))}; only one type or null is supported")
         return _type(file, others[0], named)
     if isinstance(schema, str):
         if schema in _PLAIN:
             return _PLAIN[schema]
         if schema in named:
             return named[schema]
-        raise OperatorError(f"{file} has a value of the Avro type {schema!r}, which is not supported")
+        raise StepError(f"{file} has a value of the Avro type {schema!r}, which is not supported")
     logical = schema.get("logicalType")
     if logical == "decimal":
         found: pa.DataType = pa.decimal128(schema["precision"], schema.get("scale", 0))

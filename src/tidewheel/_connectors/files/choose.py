@@ -1,8 +1,9 @@
-"""Which files a batch takes: a pure function of what is there, what was taken before, and the limits."""
+"""Which files a batch takes: pure functions of the listed files, the files taken before, and the limits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Container, Iterable, Sequence
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 Order = Literal["time", "name"]
@@ -37,21 +38,21 @@ def in_order(files: Iterable[ListedFile], order: Order) -> list[ListedFile]:
     return sorted(files, key=lambda file: (file.modified_ms, file.path) if order == "time" else (0, file.path))
 
 
-def chosen(
+def waiting(
     listed: Iterable[ListedFile],
-    is_taken: Callable[[str], bool],
+    taken: Container[str],
     limits: Limits,
     now_ms: int,
     not_before_ms: int | None = None,
 ) -> list[ListedFile]:
-    """Return the files of the next batch, in their order. Pure.
+    """Return the files that batches may take, in the order in which they take them. Pure.
 
-    `is_taken` says which paths earlier batches have. Files from before `not_before_ms` are not taken: what of them was taken may
-    be forgotten.
+    `taken` are the paths that earlier batches have. Files from before `not_before_ms` are left out: the job may have taken and
+    forgotten them.
 
     >>> files = [ListedFile("b", 1, 10), ListedFile("a", 2, 10), ListedFile("c", 1, 10)]
-    >>> [file.path for file in chosen(files, {"c"}.__contains__, Limits(max_files=1), now_ms=9)]
-    ['b']
+    >>> [file.path for file in waiting(files, {"c"}, Limits(), now_ms=9)]
+    ['b', 'a']
     """
     fresh = in_order(
         (
@@ -59,18 +60,21 @@ def chosen(
             for file in listed
             if (not limits.settle_ms or file.modified_ms <= now_ms - limits.settle_ms)
             and (not_before_ms is None or file.modified_ms >= not_before_ms)
-            and not is_taken(file.path)
+            and file.path not in taken
         ),
         limits.order,
     )
-    if limits.newest_first:
-        fresh.reverse()
-    count, size = 0, 0
-    for file in fresh:
-        size += file.size
-        if count and limits.max_bytes is not None and size > limits.max_bytes:
-            break
-        if limits.max_files is not None and count == limits.max_files:
-            break
-        count += 1
-    return in_order(fresh[:count], limits.order)
+    return fresh[::-1] if limits.newest_first else fresh
+
+
+def first_batch(files: Sequence[ListedFile], limits: Limits) -> int:
+    """Return how many of the files that wait the next batch takes: at least one, however large, if there is one. Pure.
+
+    >>> first_batch([ListedFile("b", 1, 10), ListedFile("a", 2, 10), ListedFile("c", 1, 10)], Limits(max_bytes=20))
+    2
+    """
+    most = len(files) if limits.max_files is None else min(limits.max_files, len(files))
+    if limits.max_bytes is None:
+        return most
+    sizes = accumulate(file.size for file in files[:most])
+    return next((count for count, size in enumerate(sizes) if count and size > limits.max_bytes), most)

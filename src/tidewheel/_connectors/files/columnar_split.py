@@ -1,4 +1,4 @@
-"""What files that are stored by column have in common as tasks read them: columns that nobody asks for stay unread."""
+"""The common part of splits of columnar files: only the columns that the program uses are read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class ColumnarSplit(Split, ABC):
     size: int = 0
     partitions: PartitionColumns = field(default=PartitionColumns(), kw_only=True)
     only: tuple[str, ...] | None = field(default=None, kw_only=True)
-    """The columns to give; None: all. The types of all are checked, so that reading less refuses the same files."""
+    """The columns to read; None: all. The types of all columns are checked, so that both cases refuse the same files."""
+    encoded: str | None = field(default=None, kw_only=True)
+    """A text column that may be dictionary-encoded."""
     reading: ClassVar[Literal["once", "dear", "cheap"]] = "cheap"
 
     def narrowed(self, names: Collection[str]) -> Split:
@@ -40,7 +42,7 @@ class ColumnarSplit(Split, ABC):
     def read(self) -> Iterator[pa.RecordBatch]:
         for fitting, batch in self._batches():
             for start in range(0, batch.num_rows, ROWS):
-                yield self.partitions.added(fitting.fitted(batch.slice(start, ROWS), self.only))
+                yield self.partitions.added(fitting.fitted(batch.slice(start, ROWS), self.only, self.encoded))
 
     @abstractmethod
     def _batches(self) -> Iterator[tuple[Fitting, pa.RecordBatch]]:
@@ -54,4 +56,4 @@ class ColumnarSplit(Split, ABC):
     @classmethod
     @abstractmethod
     def schema_of(cls, file: InputFile) -> pa.Schema:
-        """Return the columns of a file, in types that programs have."""
+        """Return the columns of a file, with the types that programs get."""

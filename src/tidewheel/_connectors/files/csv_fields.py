@@ -1,4 +1,4 @@
-"""The fields of one line of CSV, exactly: the rules that docs/files.md gives."""
+"""Parse one line of CSV by the exact rules in docs/files.md."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 
 class Malformed(Exception):
-    """Raised for a line that is not made of fields; the text says why."""
+    """Raised for a line that is not valid CSV; the text says why."""
 
 
 class Unclosed(Malformed):
-    """Raised for a line with a quoted field that does not end on it."""
+    """Raised for a line with a quoted field that does not end on this line."""
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,17 @@ class CsvForm:
     """Whether the first line of a file is the names of its columns; None: the program does not say."""
     separator: str = ","
     quote: str = '"'
-    """What stands around fields that have separators; empty: nothing does."""
+    """The character around fields that contain separators; empty: none."""
     escape: str = ""
-    """What makes the next sign of a quoted field a plain one; empty: nothing does. A doubled quote is always one quote."""
+    """The character that escapes the next one in a quoted field; empty: none. A doubled quote is always one quote."""
     null: str = ""
-    """An unquoted field of this text is null, as an empty one is."""
+    """An unquoted field with this text is null, like an empty field."""
     multi_line: bool = False
     """Whether a quoted field may have line breaks."""
 
 
 def fields_of(line: str, form: CsvForm) -> list[str | None]:
-    """Return the fields of a line; None for one that is empty, or is the text for null, and is not quoted.
+    """Return the fields of a line; None for an unquoted field that is empty or the text for null.
 
     >>> fields_of('a,"b ""c"", d",,""', CsvForm())
     ['a', 'b "c", d', None, '']
@@ -62,7 +62,7 @@ def _unquoted(text: str, form: CsvForm) -> str | None:
 
 
 def _quoted(line: str, at: int, form: CsvForm) -> tuple[str, int]:
-    """Return the text of a quoted field that begins here, and where what is behind its closing quote begins."""
+    """Return the text of a quoted field that begins here, and the position after its closing quote."""
     parts = []
     while True:
         end = line.find(form.quote, at)

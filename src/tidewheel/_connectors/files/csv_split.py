@@ -1,4 +1,4 @@
-"""CSV files as tasks read them: Arrow parses blocks that it reads by our rules, all other lines are parsed here."""
+"""Splits of CSV files: Arrow parses the blocks that it reads by our rules; all other lines are parsed here."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from tidewheel._connectors.files.csv_fields import CsvForm, Malformed, Unclosed, fields_of
-from tidewheel._connectors.files.extensions import names_columns, taken_for_a_record
+from tidewheel._connectors.files.extensions import header_error, is_header
 from tidewheel._connectors.files.line_split import Fault, LineSplit, NotPlain
 from tidewheel._connectors.files.lines import Block
 from tidewheel._connectors.files.text_values import PLAIN, BadValue, TextForm, converted, each_converted
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 _LINE_FEED, _RETURN = b"\n\r"
 _SHOWN = 100
@@ -25,7 +25,7 @@ _UTF8 = "the line is not UTF-8 text"
 
 @dataclass(frozen=True)
 class CsvSplit(LineSplit):
-    """Lines of a CSV file; `names` are all columns of the file in their order, unless its first line tells them."""
+    """Lines of a CSV file; `names` are all columns of the file in their order, unless its first line names them."""
 
     names: Sequence[str]
     form: CsvForm = field(default=CsvForm())
@@ -40,13 +40,13 @@ class CsvSplit(LineSplit):
         try:
             found = [name or "" for name in fields_of(self.part.first_line().decode(), self.form)]
         except (UnicodeDecodeError, Malformed) as error:
-            raise OperatorError(f"the first line of {file} does not name columns: {error}") from error
+            raise StepError(f"the first line of {file} does not name columns: {error}") from error
         places: dict[str, int] = {}
         for name in self.columns.names:
             exact = [place for place, other in enumerate(found) if other.strip() == name]
             same = exact or [place for place, other in enumerate(found) if other.strip().lower() == name.lower()]
             if len(same) != 1:
-                raise OperatorError(
+                raise StepError(
                     f"the first line of {file} names the columns {', '.join(found)}, and the source reads {name!r}, which is "
                     f"{'there twice' if same else 'not among them'}; correct the line, or the schema"
                 )
@@ -74,7 +74,7 @@ class CsvSplit(LineSplit):
     def _parsed(self, block: Block) -> Iterator[pa.RecordBatch]:
         if self._begins_with_names(block):
             line, _, rest = block.text.partition(b"\n")
-            reason = taken_for_a_record(line.decode())
+            reason = header_error(line.decode())
             yield self._with_faults(_none(self.columns), [(0, line.removesuffix(b"\r"), Fault(reason))])
             block = Block(1, rest)
         if self.form.multi_line:
@@ -86,11 +86,11 @@ class CsvSplit(LineSplit):
             yield from super()._parsed(block)
 
     def _begins_with_names(self, block: Block) -> bool:
-        """Tell whether the first line is the names of the columns, and the program does not say what that means."""
+        """Return whether the first line is a header, and the program does not say whether there is one."""
         if self.form.header is not None or self.part.start or block.line:
             return False
         line = block.text.partition(b"\n")[0].decode(errors="replace")
-        return names_columns(line, self.names, self.form.separator)
+        return is_header(line, self.names, self.form.separator)
 
     def _fast(self, block: Block) -> pa.RecordBatch:
         text = block.text
@@ -127,7 +127,7 @@ class CsvSplit(LineSplit):
         return array if array.type == field.type else converted(array, field.type, self.text, trims=True)
 
     def _arrow_agrees(self, text: bytes) -> bool:
-        """Tell whether Arrow finds the fields in this text that `fields_of` finds."""
+        """Return whether Arrow finds the fields in this text that `fields_of` finds."""
         if b"\0" in text or text.count(b"\r") != text.count(b"\r\n") or text.endswith(b"\r"):
             return False
         if not text.isascii():
@@ -208,13 +208,13 @@ class CsvSplit(LineSplit):
 
 
 def _read_as(kind: pa.DataType, has_hex: bool) -> pa.DataType:
-    """Return as what Arrow reads a column: text where `converted` has to make the values."""
+    """Return the type with which Arrow reads a column: text if `converted` has to make the values."""
     by_text = pa.types.is_temporal(kind) or (has_hex and pa.types.is_integer(kind))
     return pa.string() if by_text else kind
 
 
 def _quotes_are_plain(text: bytes, quote: int, separator: int, *, multi_line: bool) -> bool:
-    """Tell whether each quote begins or ends a whole field, or is one of two that stand for one inside of a field."""
+    """Return whether each quote begins or ends a whole field, or is part of a doubled quote inside a field."""
     signs = np.frombuffer(text, np.uint8)
     quotes = np.flatnonzero(signs == quote)
     if len(quotes) % 2:

@@ -1,55 +1,66 @@
-"""The format of a source's files, by their extensions, and what can be said about them before they are read."""
+"""The format of a source's files by their extensions, and checks before the files are read."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
+from difflib import get_close_matches
 
 from tidewheel._connectors.files.csv_fields import CsvForm
+from tidewheel._connectors.files.input_file import COMPRESSED
 from tidewheel._connectors.files.listing import Pattern, is_glob, listing
 from tidewheel._connectors.files.paths import local_path
+from tidewheel._connectors.files.taken import TakenFiles
 from tidewheel.errors import ConfigError
 
-_BY_EXTENSION = {
-    "arrow": "arrow",
-    "arrows": "arrow",
-    "avro": "avro",
-    "csv": "csv",
-    "feather": "arrow",
-    "ipc": "arrow",
-    "json": "json",
-    "jsonl": "json",
-    "ndjson": "json",
-    "orc": "orc",
-    "parquet": "parquet",
-    "tsv": "csv",
-    "txt": "text",
+_EXTENSIONS = {
+    "arrow": ("arrow", "arrows", "feather", "ipc"),
+    "avro": ("avro",),
+    "csv": ("csv", "tsv"),
+    "json": ("json", "jsonl", "ndjson"),
+    "orc": ("orc",),
+    "parquet": ("parquet",),
+    "text": ("txt",),
 }
-FORMATS = frozenset(_BY_EXTENSION.values())
-"""The formats that a file's name may tell."""
-_COMPRESSED = ("gz", "bz2", "zst", "lz4", "snappy", "deflate", "xz")
+"""The formats that there are readers for, and the extensions of their files."""
+_BY_EXTENSION = {extension: format for format, extensions in _EXTENSIONS.items() for extension in extensions}
 _HEADER_CHARACTERS = 64 * 1024
-"""How much of a first line is looked at."""
+"""How many characters of a first line are read."""
 _LOOKED_AT = 1000
-"""Of how many files the first line is looked at before a run starts; the others are looked at when they are read."""
+"""The number of files whose first line is checked before a run starts; the others are checked when they are read."""
 _LINES = frozenset({"csv", "json", "text"})
-"""Formats of lines: files of one may be read as plain text, and plain text may be any of them."""
+"""Formats with a record per line: such a file may be read as text, and a text file as any of them."""
 
 
 def format_by_name(name: str) -> str | None:
-    """Return the format that a file's name tells, None if it tells none.
+    """Return the format that a file's extension stands for; None if it is unknown.
 
     >>> format_by_name("part-0.snappy.parquet"), format_by_name("clicks.jsonl.gz"), format_by_name("clicks")
     ('parquet', 'json', None)
     """
     extensions = name.lower().split(".")[1:]
-    while extensions and extensions[-1] in _COMPRESSED:
+    while extensions and f".{extensions[-1]}" in COMPRESSED:
         extensions.pop()
     return _BY_EXTENSION.get(extensions[-1]) if extensions else None
 
 
+def check_format_name(format: str) -> None:
+    """Refuse a format that there is no reader for.
+
+    >>> check_format_name("json")
+    """
+    if format in _EXTENSIONS:
+        return
+    near = get_close_matches(format.lower(), _EXTENSIONS, 1)
+    hint = f'; did you mean format="{near[0]}"?' if near else f". There are {', '.join(_EXTENSIONS)}."
+    raise ConfigError(
+        f"there is no format {format!r}{hint} For a format of Spark's own or of a connector use "
+        f'sources.dataframe(lambda spark: spark.readStream.format("{format}").load(path))'
+    )
+
+
 def inferred_format(path: str, pattern: Pattern) -> str:
-    """Return the one format that the files of a folder have; a `ConfigError` if they do not tell one."""
+    """Return the format of the files of a folder; raise a `ConfigError` if it does not follow from their names."""
     check_folder(path)
     examples: dict[str, str] = {}
     unknown = ""
@@ -63,14 +74,14 @@ def inferred_format(path: str, pattern: Pattern) -> str:
         both = ", ".join(f"{format} ({name})" for format, name in sorted(examples.items()))
         raise ConfigError(f"the folder {path} has files of several formats: {both}; keep one in it, or {_OFFER}")
     if not examples and unknown:
-        raise ConfigError(f"the name of {unknown} in {path} tells no format; {_OFFER}")
+        raise ConfigError(f"the format of {unknown} in {path} does not follow from its name; {_OFFER}")
     if not examples:
-        raise ConfigError(f"the folder {path} is empty yet, so nothing tells the format of its files; {_OFFER}")
+        raise ConfigError(f"the folder {path} is still empty, so the format of its files is unknown; {_OFFER}")
     return next(iter(examples))
 
 
 def check_format(path: str, format: str, pattern: Pattern) -> None:
-    """Refuse, with a `ConfigError`, a missing folder and one with a file whose name tells another format than the one given."""
+    """Raise a `ConfigError` for a missing folder, and for a file whose extension belongs to another format."""
     check_folder(path)
     if local_path(path) is None:
         return
@@ -88,29 +99,29 @@ def check_format(path: str, format: str, pattern: Pattern) -> None:
 
 
 def check_header(path: str, columns: Collection[str], pattern: Pattern, form: CsvForm) -> None:
-    """Refuse a CSV file whose first line is the names of the columns, where the program does not say whether it is a record."""
+    """Refuse a CSV file with a header if the program does not say whether its files have one."""
     if form.header is not None or local_path(path) is None:
         return
     plain = sorted(file for file in listed_files(path, pattern) if file.endswith((".csv", ".tsv")))
     for file in plain[:_LOOKED_AT]:
         with open(file, encoding="utf-8", errors="replace") as lines:
             line = lines.readline(_HEADER_CHARACTERS)
-        if names_columns(line, columns, form.separator):
-            raise ConfigError(f"the first line of {file} {taken_for_a_record(line)}")
+        if is_header(line, columns, form.separator):
+            raise ConfigError(f"the first line of {file} {header_error(line)}")
 
 
-def names_columns(line: str, columns: Collection[str], separator: str = ",") -> bool:
-    """Tell whether a line is the names of the columns, whatever their case.
+def is_header(line: str, columns: Collection[str], separator: str = ",") -> bool:
+    """Return whether a line is the names of the columns, ignoring case.
 
-    >>> names_columns('"User", country', ["user", "country"])
+    >>> is_header('"User", country', ["user", "country"])
     True
     """
     names = [name.strip().strip('"').lower() for name in line.removeprefix("\ufeff").split(separator)]
     return names == [name.lower() for name in columns]
 
 
-def taken_for_a_record(line: str) -> str:
-    """Return what is wrong with a line that is the names of the columns, and what to do."""
+def header_error(line: str) -> str:
+    """Return the end of the error about an undeclared header."""
     return (
         f"is the names of the columns, {line.strip()}, and would be read as a record; give header=True, or header=False if it "
         "is one"
@@ -118,13 +129,13 @@ def taken_for_a_record(line: str) -> str:
 
 
 def is_there(path: str) -> bool:
-    """Tell whether a path is a folder, or one of which that cannot be told."""
+    """Return whether a path is a folder. True also for URLs and globs, which are not checked."""
     local = local_path(path)
     return local is None or is_glob(local) or os.path.isdir(local)
 
 
 def check_folder(path: str) -> None:
-    """Refuse a local path that is no folder."""
+    """Raise a `ConfigError` for a local path that is not a folder."""
     if is_there(path):
         return
     if os.path.isfile(local_path(path) or ""):
@@ -133,13 +144,13 @@ def check_folder(path: str) -> None:
 
 
 def no_folder(path: str) -> str:
-    """Return what to do about a folder that is not there."""
+    """Return the error text for a missing folder."""
     return f"there is no folder {path}; make it, or correct the path of the source"
 
 
 def listed_files(path: str, pattern: Pattern = Pattern()) -> Iterator[str]:  # noqa: B008
     """Yield the paths of the files that a source would read."""
-    return (file.path for file in listing(path, pattern).files(lambda _: False))
+    return (file.path for file in listing(path, pattern).files(TakenFiles()))
 
 
 _OFFER = 'give format="json", "csv", "parquet", "orc", "avro", "arrow" or "text"'

@@ -28,8 +28,7 @@ COLUMNAR: Mapping[str, type[ColumnarSplit]] = {
     "orc": OrcSplit,
     "parquet": ParquetSplit,
 }
-"""The formats whose files tell their columns."""
-FORMATS = (*COLUMNAR, "csv", "json", "text")
+"""The formats whose files contain their schema."""
 _PARTS_PER_TASK = 4
 
 

@@ -1,4 +1,4 @@
-"""How the columns of one file become those of the source: by name, cast where no value can change, null where absent."""
+"""Map the columns of a file to those of the source: by name, cast if no value can change, null if absent."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewheel._connectors.files.arrow_types import fits
-from tidewheel.errors import OperatorError
+from tidewheel._values.columns import is_encoded_text
+from tidewheel.errors import StepError
 
 
 class Fitting:
     """The columns of one file and those of the source. An error names the file and the column."""
 
     def __init__(self, file: str, present: pa.Schema, columns: pa.Schema, utc: Collection[str] = ()) -> None:
-        """Take the columns of the file and of the source; `utc` are those whose times without a zone are times of UTC."""
+        """Take the columns of the file and of the source; `utc` names those whose times without a zone are in UTC."""
         self.file, self.present, self.columns, self.utc = file, present, columns, utc
         self.names = {field.name: self._name(field.name) for field in columns}
         """By column of the source, the name that it has in the file; None where the file lacks it."""
         for field in columns:
             name = self.names[field.name]
             if name is not None and not self._fits(name, field):
-                raise OperatorError(
+                raise StepError(
                     f"{file} has {present.field(name).type} in the column {name!r}, and the source has {field.type}; write the "
                     "file with the types of the source, or change the source's schema"
                 )
@@ -32,7 +33,7 @@ class Fitting:
         exact = self.present.names.count(name)
         same = [other for other in self.present.names if other.lower() == name.lower()]
         if exact > 1 or (exact == 0 and len(same) > 1):
-            raise OperatorError(
+            raise StepError(
                 f"{self.file} has several columns that may be {name!r}: {', '.join(same)}; give them other names"
             )
         return name if exact else next(iter(same), None)
@@ -47,15 +48,23 @@ class Fitting:
         """Return the names of the columns to read from the file, for some columns of the source or for all (None)."""
         return [name for column, name in self.names.items() if name is not None and (only is None or column in only)]
 
-    def fitted(self, batch: pa.RecordBatch, only: Collection[str] | None) -> pa.RecordBatch:
-        """Return records of the file in the columns of the source, or in some of them."""
+    def fitted(self, batch: pa.RecordBatch, only: Collection[str] | None, encoded: str | None = None) -> pa.RecordBatch:
+        """Return records of the file in the columns of the source, or in some of them.
+
+        The text column `encoded` stays dictionary-encoded if it is.
+        """
         there: Mapping[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
         arrays, fields = [], []
         for field in self.columns:
             if only is None or field.name in only:
                 name = self.names[field.name]
+                if name is not None and field.name == encoded and is_encoded_text(there[name].type):
+                    field = field.with_type(there[name].type)
+                    array = there[name]
+                else:
+                    array = pa.nulls(batch.num_rows, field.type) if name is None else self._cast(there[name], field)
                 fields.append(field)
-                arrays.append(pa.nulls(batch.num_rows, field.type) if name is None else self._cast(there[name], field))
+                arrays.append(array)
         if not fields:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, self.columns.metadata))
@@ -67,7 +76,7 @@ class Fitting:
         try:
             return array.cast(field.type)
         except pa.ArrowInvalid as error:
-            raise OperatorError(
+            raise StepError(
                 f"{self.file}: a value of the column {field.name!r}, of type {array.type}, does not fit the source's "
                 f"{field.type}: {error}"
             ) from error

@@ -1,7 +1,8 @@
-"""Files as tasks write them: Parquet and JSON lines, their size and checksum taken on the way to the disk."""
+"""Write Parquet and JSON-lines files, and compute their size and checksum while writing."""
 
 from __future__ import annotations
 
+import io
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -20,72 +21,49 @@ _GROUP_ROWS = 128 * 1024
 _GROUP_BYTES = 32 * 1024 * 1024
 
 
-class CheckedFile:
-    """A file to write that knows the size and the checksum of what went into it. Arrow can write to it."""
+class CheckedFile(io.FileIO):
+    """A file to write that knows the size and the checksum of what went into it."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+        super().__init__(descriptor, "wb")
         self._digest = xxh64()
         self.size = 0
-        self.closed = False
 
     @property
     def checksum(self) -> int:
         """The xxh64 of all that was written."""
         return int(self._digest.intdigest())
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Any, /) -> int:
         """Write all of the bytes."""
         view = memoryview(data).cast("B")
         self._digest.update(view)
         length = len(view)
         self.size += length
         while view:
-            view = view[os.write(self._descriptor, view) :]
+            view = view[super().write(view) :]
         return length
 
-    def tell(self) -> int:
-        """Return how much was written."""
-        return self.size
-
-    def flush(self) -> None:
-        """Do nothing: nothing is held back."""
-
     def close(self) -> None:
-        """Bring it to the disk and close it."""
+        """Write the file to the disk and close it."""
         if not self.closed:
-            self.closed = True
             try:
-                os.fsync(self._descriptor)
+                os.fsync(self.fileno())
             finally:
-                os.close(self._descriptor)
+                self.discard()
 
     def discard(self) -> None:
-        """Close it, whatever became of it."""
-        if not self.closed:
-            self.closed = True
-            os.close(self._descriptor)
+        """Close the file without writing it to the disk."""
+        super().close()
 
     def __del__(self) -> None:
-        # A task that failed leaves its files to the collector; its worker goes on and must not run out of descriptors.
+        # A failed task leaves its files to the garbage collector; its worker goes on and must not run out of descriptors.
         self.discard()
-
-    def readable(self) -> bool:
-        """It is not."""
-        return False
-
-    def writable(self) -> bool:
-        """It is."""
-        return True
-
-    def seekable(self) -> bool:
-        """It is not."""
-        return False
 
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows on their way into a file."""
+    """Rows that are ready to be written."""
 
     columns: pa.RecordBatch
     lines: bytes = b""
@@ -115,7 +93,8 @@ class ParquetWriter(RowWriter):
         super().__init__(file)
         from pyarrow import parquet
 
-        self._writer = parquet.ParquetWriter(file, schema, compression=compression)
+        self._footer: list[parquet.FileMetaData] = []
+        self._writer = parquet.ParquetWriter(file, schema, compression=compression, metadata_collector=self._footer)
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
 
@@ -128,6 +107,11 @@ class ParquetWriter(RowWriter):
         self._held_bytes += columns.nbytes
         if self._held_rows >= _GROUP_ROWS or self._held_bytes >= _GROUP_BYTES:
             self._write_group()
+
+    @property
+    def metadata(self) -> Any:
+        """The metadata of the closed file, with the statistics of its columns (`parquet.FileMetaData`)."""
+        return self._footer[0]
 
     def _write_group(self) -> None:
         held, self._held, self._held_rows, self._held_bytes = self._held, [], 0, 0
@@ -161,7 +145,7 @@ _json_lines = msgspec.json.Encoder().encode_lines
 
 
 def encoded(form: Format, columns: pa.RecordBatch) -> EncodedRows:
-    """Return rows as a writer of the format takes them; rows that it cannot take are an error here, before any is written."""
+    """Return rows in the form that the writer of a format needs. Rows that cannot be written raise here, not later."""
     if form == "parquet":
         _check_parquet(columns.schema)
         return EncodedRows(columns)

@@ -1,4 +1,4 @@
-"""Folders named by the values of columns, `day=2025-01-31/`, as Spark and Hive read them back."""
+"""Folders named by the values of columns, such as `day=2025-01-31/`, as in Hive and Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidewheel._core.text import shortened
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | {chr(code) for code in range(0x20)}
@@ -19,23 +19,23 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 900
 
 
 def folder_of(names: Sequence[str], values: Sequence[Any]) -> str:
-    """Return the folder for rows with these values; an `OperatorError` where its name would be too long.
+    """Return the folder for rows with these values; a `StepError` where its name would be too long.
 
     >>> folder_of(["day", "from"], [datetime.date(2025, 1, 31), "a/b"])
     'day=2025-01-31/from=a%2Fb'
     """
-    folders = [f"{_escaped(name)}={_text(value)}" for name, value in zip(names, values, strict=True)]
+    folders = [f"{_escaped(name)}={_name(value)}" for name, value in zip(names, values, strict=True)]
     path = "/".join(folders)
     if len(path.encode()) > _LONGEST_PATH or any(len(folder.encode()) > _LONGEST_NAME for folder in folders):
-        raise OperatorError(
+        raise StepError(
             f"the values of {', '.join(names)} are too long for the names of folders: {shortened(path, 100)}. A folder's name, "
             f"such as {names[0]}=…, has at most {_LONGEST_NAME} bytes, and all of them together {_LONGEST_PATH}"
         )
     return path
 
 
-def split(columns: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield, for each combination of values, its folder and the rows that have it, in their order and without these columns."""
+def split(columns: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[list[Any], pa.RecordBatch]]:
+    """Yield each combination of values, and the rows that have it, in their order and without these columns."""
     table = pa.table(
         [*(columns.column(name) for name in names), pa.array(range(columns.num_rows), pa.int64())], [*names, _POSITION]
     )
@@ -43,17 +43,23 @@ def split(columns: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[str, 
     rest = columns.drop_columns(list(names))
     for *values, positions in zip(*(groups[name] for name in names), groups[f"{_POSITION}_list"], strict=True):
         # Threads may hand positions over in another order than the rows'.
-        yield folder_of(names, values), rest.take(pa.array(sorted(positions), pa.int64()))
+        yield values, rest.take(pa.array(sorted(positions), pa.int64()))
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str | None:
+    """Return the value of a partition as a text; None for a null and for an empty text."""
     if value is None or value == "":
-        return NULL
+        return None
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         value = value.astimezone(datetime.UTC).replace(tzinfo=None)
-    return _escaped(str(value))
+    return str(value)
+
+
+def _name(value: Any) -> str:
+    text = text_of(value)
+    return NULL if text is None else _escaped(text)
 
 
 def _escaped(text: str) -> str:

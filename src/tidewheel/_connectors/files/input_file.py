@@ -1,4 +1,4 @@
-"""One file of a source, as tasks open it: on the local disk or in an object store, unchanged since it was listed."""
+"""Open a file of a source, on the local disk or in an object store, and check that it has not changed since it was listed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidewheel._storage import Store
-from tidewheel.errors import ConfigError, NotFound, OperatorError, StorageError
+from tidewheel.errors import ConfigError, NotFound, StepError, StorageError
 
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 _UNKNOWN_CODECS = (".br", ".deflate", ".snappy", ".xz", ".z", ".zip")
+COMPRESSED = frozenset({*_CODECS, *_UNKNOWN_CODECS})
+"""The extensions of compressed files."""
 _READ_AHEAD = 4 * 1024 * 1024
 """How much of an object is fetched at a time."""
 
@@ -50,7 +52,7 @@ class InputFile:
 
     @contextmanager
     def opened(self, kind: str, *, decompress: bool = False) -> Iterator[pa.NativeFile]:
-        """Open the file; what fails meanwhile is reported with its path, as a file of its kind (`an ORC file`)."""
+        """Open the file. Errors in the block name its path and its kind, such as `an ORC file`."""
         codec = self.codec if decompress else None
         try:
             with self._bytes() as file:
@@ -63,7 +65,7 @@ class InputFile:
             raise self._gone() from error
         except (pa.ArrowException, OSError) as error:
             # Arrow raises an OSError without a number for bytes that are not of the format.
-            failed = StorageError if isinstance(error, OSError) and error.errno is not None else OperatorError
+            failed = StorageError if isinstance(error, OSError) and error.errno is not None else StepError
             raise failed(f"{self.shown} cannot be read as {kind}: {error}") from error
 
     def _bytes(self) -> pa.NativeFile:

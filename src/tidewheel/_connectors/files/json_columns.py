@@ -1,4 +1,4 @@
-"""The columns of JSON files, which only their records tell: a declared one that no record has may be misspelt."""
+"""Find declared columns that the records of JSON files do not have: they may be misspelt."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tidewheel._core.undecodable import UNDECODABLE
 _FILES = 10
 _BYTES = 256 * 1024
 _RECORDS = 100
-"""How much is looked at: of so many files, the first that has records, and so many of them."""
+"""How much is read: of this many files, the first one that has records, and this many of its records."""
 
 
 def absent_columns(files: Iterable[str], columns: Collection[str]) -> list[str]:
-    """Return, for people, which of the columns none of the first records of local files has: all are null there.
+    """Return a warning for each column that none of the first records of local files has.
 
     It is no error: a column may come with later files.
     """
@@ -28,11 +28,11 @@ def absent_columns(files: Iterable[str], columns: Collection[str]) -> list[str]:
         if records:
             there = list(dict.fromkeys(name for record in records for name in record))
             absent = [name for name in columns if name not in there]
-            return [_told(name, file, len(records), there, columns) for name in absent]
+            return [_warning(name, file, len(records), there, columns) for name in absent]
     return []
 
 
-def _told(column: str, file: str, records: int, there: list[str], columns: Collection[str]) -> str:
+def _warning(column: str, file: str, records: int, there: list[str], columns: Collection[str]) -> str:
     looked_at = "the first record" if records == 1 else f"none of the first {records} records"
     near = get_close_matches(column, [name for name in there if name not in columns], 1)
     return (
@@ -42,7 +42,7 @@ def _told(column: str, file: str, records: int, there: list[str], columns: Colle
 
 
 def _first_records(file: str) -> list[dict[str, Any]]:
-    """Return the records of the first lines; what is no record is rejected when it is read."""
+    """Return the records of the first lines. Invalid lines are skipped here, and rejected when they are read."""
     try:
         with pa.input_stream(file, compression="detect") as stream:
             lines: list[bytes] = stream.read(_BYTES).split(b"\n")

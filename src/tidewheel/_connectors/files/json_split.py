@@ -1,4 +1,4 @@
-"""Files of JSON lines as tasks read them: Arrow parses blocks that it reads by our rules, all other lines are parsed here."""
+"""Splits of JSON-lines files: Arrow parses the blocks that it reads by our rules; all other lines are parsed here."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tidewheel._connectors.files.lines import Block
 from tidewheel._connectors.files.text_values import PLAIN, BadValue, TextForm, converted, expected, one_converted
 
 DEEPEST = 200
-"""How deep values may be inside of each other."""
+"""The maximum nesting depth of values."""
 _NOT_JSON = re.compile(rb"[:\[,]\s*-?(?:NaN|Inf)")
-"""Signs for numbers that Arrow takes and that are no JSON."""
+"""Numbers that Arrow accepts although they are not valid JSON."""
 _OPEN_OBJECT, _OPEN_LIST, _CLOSE_OBJECT, _LINE_FEED, _RETURN = b"{[}\n\r"
 _SHOWN = 100
 
@@ -151,13 +151,13 @@ def _plain_lines(text: bytes) -> int | None:
 
 
 def _has(signs: npt.NDArray[np.uint8], word: bytes) -> bool:
-    """Tell whether a word of three signs is there; for words that are rare, this is faster than a search for bytes."""
+    """Return whether a word of three signs is there; for words that are rare, this is faster than a search for bytes."""
     first = np.flatnonzero(signs[:-2] == word[0])
     return bool(((signs[first + 1] == word[1]) & (signs[first + 2] == word[2])).any())
 
 
 def _is_fast(kind: pa.DataType) -> bool:
-    """Tell whether Arrow reads values of this type by our rules, or as text of which `converted` makes them."""
+    """Return whether Arrow reads values of this type by our rules, or as text of which `converted` makes them."""
     if kinds.is_struct(kind):
         return all(
             _is_fast_leaf(child.type) or (kinds.is_nested(child.type) and _is_fast(child.type)) for child in kind
@@ -219,7 +219,7 @@ def _decoded(line: bytes) -> Any:
 
 
 def _depth(text: str) -> int:
-    """Return how deep the values of a JSON text are inside of each other; texts in quotes do not count."""
+    """Return the nesting depth of a JSON text, ignoring quoted texts."""
     depth = deepest = 0
     for sign in re.findall(r'"(?:[^"\\]|\\.)*"?|[{}\[\]]', text, re.DOTALL):
         if sign in "{[":
@@ -248,7 +248,7 @@ def _encoded(value: Any) -> bytes:
 
 
 def _value_of(value: Any, kind: pa.DataType, form: TextForm) -> Any:
-    """Return what Arrow takes for a value of a column; `BadValue` if it does not fit."""
+    """Convert a value to one that Arrow accepts for a column; raise `BadValue` if it does not fit."""
     if value is None:
         return None
     if kinds.is_struct(kind) and isinstance(value, dict):

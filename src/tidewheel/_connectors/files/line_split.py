@@ -1,4 +1,4 @@
-"""Splits of files with a record a line: what CSV, JSON and text have in common."""
+"""The common part of splits of files with one record per line: CSV, JSON and text."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tidewheel._connectors.files.partition_columns import PartitionColumns
 from tidewheel._connectors.split import Split
 
 _CHUNK = 64
-"""How many lines are parsed one by one where a block as a whole does not parse."""
+"""The number of lines that are tried together if a whole block does not parse."""
 
 
 class Fault(NamedTuple):
-    """Why a line is no record."""
+    """Why a line is not a record."""
 
     reason: str
     column: str | None = None
 
 
 class NotPlain(Exception):
-    """Raised by a fast parser for a block that the exact one has to read."""
+    """Raised by a fast parser for a block that the exact parser has to read."""
 
 
 @dataclass(frozen=True)
 class LineSplit(Split):
-    """Lines of a file. A fast parser takes whole blocks; lines of a block that it cannot take are parsed one by one."""
+    """Lines of a file. A fast parser reads whole blocks; an exact parser reads the lines of blocks that the fast one rejects."""
 
     part: Part
     columns: pa.Schema
@@ -75,7 +75,7 @@ class LineSplit(Split):
 
     @abstractmethod
     def _exact(self, block: Block) -> pa.RecordBatch:
-        """Return the records of a block and its lines that are none, by the rules in docs/files.md."""
+        """Return the records of a block and its invalid lines, by the rules in docs/files.md."""
 
     @cached_property
     def _lines_before(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidewheel._connectors.files.input_file import InputFile
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 BLOCK = 4 * 1024 * 1024
 _LINE_FEED = 10
@@ -84,7 +84,7 @@ class Part(NamedTuple):
                 pieces.append(text[end:])
                 held += len(text) - end
                 if held > _LONGEST:
-                    raise OperatorError(
+                    raise StepError(
                         f"{self.file.shown} has a line of more than {_LONGEST >> 20} MiB, which is no record"
                     )
         if pieces:

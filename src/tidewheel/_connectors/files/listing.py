@@ -8,12 +8,13 @@ import re
 import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from tidewheel._connectors.files.choose import ListedFile
 from tidewheel._connectors.files.paths import local_path
+from tidewheel._connectors.files.taken import TakenFiles
 from tidewheel._storage import Store, open_store
 from tidewheel.errors import StorageError
 
@@ -31,16 +32,16 @@ class Pattern(NamedTuple):
     """Whether files of all folders are listed; otherwise those of the root and of folders like `day=7`."""
 
     def takes_folder(self, name: str) -> bool:
-        """Tell whether the files of a folder are listed."""
+        """Return whether the files of a folder are listed."""
         return not is_hidden(name) and (self.recursive or "=" in name)
 
     def takes_file(self, name: str) -> bool:
-        """Tell whether a file is listed."""
+        """Return whether a file is listed."""
         return not is_hidden(name) and (self.glob is None or any(fnmatchcase(name, one) for one in _braces(self.glob)))
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether a name is of a file that is hidden, or is still being written."""
+    """Return whether a name is of a file that is hidden, or is still being written."""
     return name.startswith((".", "_")) or name.lower().endswith(_TEMPORARY)
 
 
@@ -48,8 +49,8 @@ class Listing(ABC):
     """Lists the files of a source again and again."""
 
     @abstractmethod
-    def files(self, skip: Callable[[str], bool]) -> list[ListedFile]:
-        """Return all files but those that `skip` knows; their times and sizes cost a look each."""
+    def files(self, taken: TakenFiles, after: str = "") -> list[ListedFile]:
+        """Return all files that are not taken; an object store lists only paths behind `after`, which takes fewer requests."""
 
     @abstractmethod
     def again(self) -> Listing:
@@ -82,27 +83,28 @@ class LocalListing(Listing):
         self._quiet: dict[str, tuple[int, list[str]]] = {}
         """By folder in which all files were skipped: when it changed last, and the folders in it."""
 
-    def files(self, skip: Callable[[str], bool]) -> list[ListedFile]:
+    def files(self, taken: TakenFiles, after: str = "") -> list[ListedFile]:
         found: list[ListedFile] = []
         for root in self._roots():
             if os.path.isdir(root):
-                self._walk(root, skip, found)
-            elif not skip(root) and not is_hidden(os.path.basename(root)):
-                found += _looked_at(root)
-        return found
+                self._walk(root, taken, found)
+            elif root not in taken and not is_hidden(os.path.basename(root)):
+                found += _as_file(root, _status(root))
+        # Folders that a glob finds may contain each other.
+        return list(dict.fromkeys(found))
 
     def _roots(self) -> list[str]:
         if os.path.isdir(self.root) or not is_glob(self.root):
             return [self.root]
         return sorted({found for one in _braces(self.root) for found in glob.glob(one)})
 
-    def _walk(self, folder: str, skip: Callable[[str], bool], found: list[ListedFile]) -> None:
+    def _walk(self, folder: str, taken: TakenFiles, found: list[ListedFile]) -> None:
         try:
             now, changed = time.time_ns(), os.stat(folder).st_mtime_ns
             quiet = self._quiet.get(folder)
             if quiet is None or quiet[0] != changed:
                 before = len(found)
-                folders = self._scan(folder, skip, found)
+                folders = self._scan(folder, taken, found)
                 self._quiet.pop(folder, None)
                 if len(found) == before and now - changed > _UNSETTLED_NS:
                     self._quiet[folder] = changed, folders
@@ -115,19 +117,20 @@ class LocalListing(Listing):
         except OSError as error:
             raise StorageError(f"the folder {folder} of a source cannot be listed: {error.strerror}") from error
         for inner in folders:
-            self._walk(inner, skip, found)
+            self._walk(inner, taken, found)
 
-    def _scan(self, folder: str, skip: Callable[[str], bool], found: list[ListedFile]) -> list[str]:
+    def _scan(self, folder: str, taken: TakenFiles, found: list[ListedFile]) -> list[str]:
+        """Add the files of a folder and return the folders in it. A file that is taken costs no more than its name."""
         folders = []
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if skip(entry.path):
-                    continue
-                if entry.is_dir():
-                    if self.pattern.takes_folder(entry.name):
-                        folders.append(entry.path)
-                elif self.pattern.takes_file(entry.name):
-                    found += _looked_at(entry.path)
+        for name in taken.others(folder, os.listdir(folder)):
+            is_folder, is_file = self.pattern.takes_folder(name), self.pattern.takes_file(name)
+            if is_folder or is_file:
+                path = os.path.join(folder, name)
+                status = _status(path)
+                if is_folder and status is not None and stat.S_ISDIR(status.st_mode):
+                    folders.append(path)
+                elif is_file:
+                    found += _as_file(path, status)
         return sorted(folders)
 
     def again(self) -> Listing:
@@ -141,12 +144,16 @@ class LocalListing(Listing):
         return path, None
 
 
-def _looked_at(path: str) -> Iterator[ListedFile]:
+def _status(path: str) -> os.stat_result | None:
+    """Return the status of a file or folder; None if it was removed meanwhile, or is a link to nothing."""
     try:
-        status = os.stat(path)
+        return os.stat(path)
     except FileNotFoundError:
-        return  # It was removed meanwhile, or is a link to nothing.
-    if stat.S_ISREG(status.st_mode):
+        return None
+
+
+def _as_file(path: str, status: os.stat_result | None) -> Iterator[ListedFile]:
+    if status is not None and stat.S_ISREG(status.st_mode):
         yield ListedFile(path, status.st_mtime_ns // 1_000_000, status.st_size)
 
 
@@ -157,12 +164,12 @@ class StoreListing(Listing):
         self.store, self.pattern = store, pattern
         self._base = store.url.partition("?")[0].rstrip("/") + "/"
 
-    def files(self, skip: Callable[[str], bool]) -> list[ListedFile]:
+    def files(self, taken: TakenFiles, after: str = "") -> list[ListedFile]:
         found = []
-        for entry in self.store.list():
+        for entry in self.store.list(after=self.relative(after)):
             *folders, name = entry.path.split("/")
             path = self._base + entry.path
-            if all(map(self.pattern.takes_folder, folders)) and self.pattern.takes_file(name) and not skip(path):
+            if path not in taken and all(map(self.pattern.takes_folder, folders)) and self.pattern.takes_file(name):
                 found.append(ListedFile(path, int(entry.modified * 1000), entry.size))
         return found
 
@@ -177,7 +184,7 @@ class StoreListing(Listing):
 
 
 def is_glob(path: str) -> bool:
-    """Tell whether a path has signs that stand for several names."""
+    """Return whether a path has signs that stand for several names."""
     return glob.has_magic(path) or "{" in path
 
 

@@ -13,7 +13,7 @@ from tidewheel._connectors.files.arrow_types import spark_type
 from tidewheel._connectors.files.columnar_split import ColumnarSplit
 from tidewheel._connectors.files.fitting import Fitting
 from tidewheel._connectors.files.input_file import InputFile
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 _OF_BOTH_CALENDARS = datetime.date(1582, 10, 15)
 """From this day on a day is the same in the calendars that writers of ORC files have used."""
@@ -65,7 +65,7 @@ class OrcSplit(ColumnarSplit):
 
 def _fitting(path: str, present: pa.Schema, columns: pa.Schema) -> Fitting:
     if any(name.startswith(_UNNAMED) for name in present.names):
-        raise OperatorError(f"{path} has columns without names, such as old writers leave; write it again with names")
+        raise StepError(f"{path} has columns without names, such as old writers leave; write it again with names")
     return Fitting(path, present, columns, present.names)
 
 
@@ -74,4 +74,4 @@ def _check_days(path: str, batch: pa.RecordBatch) -> None:
         if pa.types.is_date32(column.type):
             first = pc.min(column).as_py()
             if first is not None and first < _OF_BOTH_CALENDARS:
-                raise OperatorError(f"{path} has the day {first}, which depends on the calendar of the writer")
+                raise StepError(f"{path} has the day {first}, which depends on the calendar of the writer")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from tidewheel._connectors.files.arrow_types import spark_type
 from tidewheel._connectors.files.columnar_split import ROWS, ColumnarSplit
 from tidewheel._connectors.files.fitting import Fitting
 from tidewheel._connectors.files.input_file import InputFile
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 _LEGACY_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _SPARK_VERSION = b"org.apache.spark.version"
@@ -27,10 +27,16 @@ class ParquetSplit(ColumnarSplit):
     def _batches(self) -> Iterator[tuple[Fitting, pa.RecordBatch]]:
         # In nanoseconds, Arrow's own unit for an INT96, the years after 2262 have no place.
         with _opened(self.file, coerce_int96_timestamp_unit="us") as file:
-            fitting = _fitting(self.file.shown, file, self.columns)
-            groups = None if self.units is None else list(range(*self.units))
+            metadata, fitting = file.metadata, _fitting(self.file.shown, file, self.columns)
+        groups = list(range(*(self.units or (0, metadata.num_row_groups))))
+        codes = None if self.encoded is None else fitting.names[self.encoded]
+        as_codes = [codes] if codes is not None and _has_codes(metadata, groups, codes) else None
+        with _opened(self.file, coerce_int96_timestamp_unit="us", metadata=metadata, read_dictionary=as_codes) as file:
             for batch in file.iter_batches(ROWS, groups, columns=fitting.wanted(self.only), use_threads=False):
                 yield fitting, batch
+
+    def with_codes(self, column: str) -> ParquetSplit:
+        return replace(self, encoded=column)
 
     @classmethod
     def count(cls, file: InputFile) -> int:
@@ -55,6 +61,17 @@ def _opened(file: InputFile, **options: Any) -> Iterator[parquet.ParquetFile]:
         yield found
 
 
+def _has_codes(metadata: parquet.FileMetaData, groups: Sequence[int], name: str) -> bool:
+    """Return whether a text column is stored as codes of a dictionary, in all or most of its pages."""
+    for group in map(metadata.row_group, groups):
+        columns = (group.column(number) for number in range(group.num_columns))
+        column = next(column for column in columns if column.path_in_schema == name)
+        # A text that is not stored as a code takes its length, which has 4 bytes, and its characters.
+        if not column.has_dictionary_page or column.total_uncompressed_size > 4 * column.num_values:
+            return False
+    return True
+
+
 def _int96(file: parquet.ParquetFile) -> set[str]:
     leaves = [file.schema.column(number) for number in range(len(file.schema))]
     return {leaf.path.partition(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
@@ -72,7 +89,7 @@ def _check_calendar(path: str, metadata: Mapping[bytes, bytes]) -> None:
     """Refuse files whose days before 1582 are of another calendar: those of Spark 2, and those that say so."""
     version = metadata.get(_SPARK_VERSION, b"")
     if version.startswith((b"1.", b"2.")) or any(name in metadata for name in _LEGACY_CALENDAR):
-        raise OperatorError(
+        raise StepError(
             f"{path} was written with the calendar of Spark 2; write it again with a newer Spark, or read the folder with "
             "sources.dataframe(lambda spark: spark.readStream…)"
         )

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidewheel._connectors.files.hive import NULL
 from tidewheel._connectors.files.text_values import BadValue, converted, each_converted
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class PartitionColumns:
         values = []
         for field in columns:
             if field.name not in texts:
-                raise OperatorError(
+                raise StepError(
                     f"{file} is in no folder {field.name}=…, and the other files of the source are; move it to one"
                 )
             found, bad = each_converted([texts[field.name]], field.type)
             if bad:
-                raise OperatorError(f"{file}: {texts[field.name]!r} in the name of its folder is not {bad[0]}")
+                raise StepError(f"{file}: {texts[field.name]!r} in the name of its folder is not {bad[0]}")
             values.append(found[0])
         return cls(tuple(columns), tuple(values), tuple(schema.names))
 

@@ -8,7 +8,6 @@ import mmap
 import os
 import shutil
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -29,71 +28,93 @@ _ADVICE = {
 }
 
 
-class Place(ABC):
-    """Files under relative paths. Errors are `StorageError`s that say what, where and what to do."""
+class Place:
+    """Files under relative paths in an object store: moving is copying, and what is written is durable at once.
 
-    @abstractmethod
+    Errors are `StorageError`s that say what happened, where, and what to do.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
     def at(self, path: str) -> str:
         """Return where a path is, for messages."""
+        return f"{path} at {self.store.url}" if path else self.store.url
 
-    @abstractmethod
     def check(self, folder: str) -> None:
         """Write something to a folder, and remove it."""
+        probe = f"{folder}/probe"
+        self.store.write(probe, b"")
+        self.store.delete(probe)
 
-    @abstractmethod
     def begin(self, path: str) -> CheckedFile:
         """Begin a file that nobody has begun. It is there, whole, when it is closed, and durable after `sync`."""
+        # A store takes an object as a whole, and memory may not hold it: it goes to a file of this machine first.
+        with explained("write", "a temporary file"):
+            descriptor, name = tempfile.mkstemp(prefix="tidewheel-")
+            os.unlink(name)
+        return _Uploaded(descriptor, self.store, path)
 
-    @abstractmethod
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the files of a folder by name, and their sizes; nothing if it is not there."""
+        cut = len(folder) + 1
+        sizes = {entry.path[cut:]: entry.size for entry in self.store.list(folder)}
+        return {name: size for name, size in sizes.items() if "/" not in name}
 
-    @abstractmethod
     def has(self, path: str) -> bool:
-        """Tell whether there is a file."""
+        """Return whether there is a file."""
+        try:
+            self.store.read_range(path, 0, 1)
+        except NotFound:
+            return False
+        except StorageError:
+            # It is there and empty, or the store is away, which the next access reports.
+            return True
+        return True
 
-    @abstractmethod
     def move(self, path: str, to: str) -> None:
         """Give a file another path; `NotFound` if it is not there. A crash may leave it under both, never under neither."""
+        self.store.move(path, to)
 
-    @abstractmethod
     def touch(self, path: str) -> None:
         """Make a file that has no meaning but its name."""
+        self.store.write(path, b"")
 
-    @abstractmethod
     def remove(self, path: str) -> None:
         """Remove a file; an absent one is fine."""
+        self.store.delete(path)
 
-    @abstractmethod
     def remove_folder(self, folder: str) -> None:
         """Remove a folder and all that is in it; an absent one is fine."""
+        for entry in self.store.list(folder):
+            self.store.delete(entry.path)
 
-    @abstractmethod
     def sync(self, folders: Iterable[str]) -> None:
         """Make what was moved to or begun in these folders durable."""
 
-    @abstractmethod
     def walk(self, hidden: str) -> Iterator[str]:
-        """Yield the path of every file, at any depth, but those below the folder `hidden`."""
+        """Yield the path of every file, at any depth, except those below the folder `hidden`."""
+        return (entry.path for entry in self.store.list() if entry.path.partition("/")[0] != hidden)
 
 
 def place_at(path: str) -> Place:
     """Return the place at a path or URL, such as `storage.open` takes."""
     store = open_store(path)
-    return LocalFolder(Path(store.root)) if isinstance(store, FileStore) else InStore(store)
+    return LocalFolder(store) if isinstance(store, FileStore) else Place(store)
 
 
 class LocalFolder(Place):
-    """A folder that all tasks reach under the same path. Moving is renaming."""
+    """A folder that all tasks reach under the same path. Moving is renaming, and other users may read what is written."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, store: FileStore) -> None:
+        super().__init__(store)
+        self.root = Path(store.root)
 
     def at(self, path: str) -> str:
         return str(self.root / path)
 
     def check(self, folder: str) -> None:
-        with self._explained("write to", folder):
+        with explained("write to", self.at(folder)):
             _make_folder(self.root / folder)
             with tempfile.TemporaryFile(dir=self.root / folder):
                 pass
@@ -101,28 +122,13 @@ class LocalFolder(Place):
     def begin(self, path: str) -> CheckedFile:
         # The file itself, under a name that nobody looks at until it is whole.
         full = self.root / path
-        with self._explained("write", path):
+        with explained("write", self.at(path)):
             _make_folder(full.parent)
             return CheckedFile(os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        sizes = {}
-        with (
-            self._explained("read", folder),
-            contextlib.suppress(FileNotFoundError),
-            os.scandir(self.root / folder) as items,
-        ):
-            for item in items:
-                with contextlib.suppress(FileNotFoundError):
-                    sizes[item.name] = item.stat().st_size
-        return sizes
-
-    def has(self, path: str) -> bool:
-        return (self.root / path).exists()
-
     def move(self, path: str, to: str) -> None:
         target = self.root / to
-        with self._explained("publish", to):
+        with explained("publish", self.at(to)):
             _make_folder(target.parent)
             try:
                 os.rename(self.root / path, target)
@@ -131,93 +137,19 @@ class LocalFolder(Place):
 
     def touch(self, path: str) -> None:
         # Not synced: a marker lost with the power makes the newest sequence be published again, which finds it in place.
-        with self._explained("write", path):
+        with explained("write", self.at(path)):
             _make_folder((self.root / path).parent)
             (self.root / path).touch()
 
-    def remove(self, path: str) -> None:
-        with self._explained("remove", path):
-            (self.root / path).unlink(missing_ok=True)
-
     def remove_folder(self, folder: str) -> None:
-        with self._explained("remove", folder), contextlib.suppress(FileNotFoundError):
+        with explained("remove", self.at(folder)), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.root / folder)
 
     def sync(self, folders: Iterable[str]) -> None:
         for folder in folders:
             # A reader may have taken away the whole folder of a partition.
-            with self._explained("write", folder), contextlib.suppress(FileNotFoundError):
+            with explained("write", self.at(folder)), contextlib.suppress(FileNotFoundError):
                 _sync_folder(self.root / folder)
-
-    def walk(self, hidden: str) -> Iterator[str]:
-        for parent, folders, names in os.walk(self.root):
-            folders[:] = [name for name in folders if name != hidden]
-            for name in names:
-                yield os.path.relpath(os.path.join(parent, name), self.root)
-
-    @contextlib.contextmanager
-    def _explained(self, verb: str, path: str) -> Iterator[None]:
-        """Turn an error of the disk into one that says what, where, and what to do."""
-        with explained(verb, self.at(path)):
-            yield
-
-
-class InStore(Place):
-    """A store of objects. Moving is copying, inside the store, and deleting; what is written is durable at once."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    def at(self, path: str) -> str:
-        return f"{path} at {self.store.url}" if path else self.store.url
-
-    def check(self, folder: str) -> None:
-        probe = f"{folder}/probe"
-        self.store.write(probe, b"")
-        self.store.delete(probe)
-
-    def begin(self, path: str) -> CheckedFile:
-        # A store takes an object as a whole, and memory may not hold it: it goes to a file of this machine first.
-        with explained("write", "a temporary file"):
-            descriptor, name = tempfile.mkstemp(prefix="tidewheel-")
-            os.unlink(name)
-        return _Uploaded(descriptor, self.store, path)
-
-    def sizes(self, folder: str) -> dict[str, int]:
-        cut = len(folder) + 1
-        sizes = {entry.path[cut:]: entry.size for entry in self.store.list(folder)}
-        return {name: size for name, size in sizes.items() if "/" not in name}
-
-    def has(self, path: str) -> bool:
-        try:
-            self.store.read_range(path, 0, 1)
-        except NotFound:
-            return False
-        except StorageError:
-            # It is there and empty, or the store is away, which the next access tells.
-            return True
-        return True
-
-    def move(self, path: str, to: str) -> None:
-        self.store.move(path, to)
-
-    def touch(self, path: str) -> None:
-        self.store.write(path, b"")
-
-    def remove(self, path: str) -> None:
-        self.store.delete(path)
-
-    def remove_folder(self, folder: str) -> None:
-        for entry in self.store.list(folder):
-            self.store.delete(entry.path)
-
-    def sync(self, folders: Iterable[str]) -> None:
-        """Do nothing."""
-
-    def walk(self, hidden: str) -> Iterator[str]:
-        for entry in self.store.list():
-            if entry.path.partition("/")[0] != hidden:
-                yield entry.path
 
 
 class _Uploaded(CheckedFile):
@@ -231,7 +163,7 @@ class _Uploaded(CheckedFile):
         if self.closed:
             return
         try:
-            with mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ) as content:
+            with mmap.mmap(self.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 self._store.write(self._path, content)  # type: ignore[arg-type]
         finally:
             self.discard()

@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tidewheel._checkpoint.manifest import Position, SeenFile
-from tidewheel._connectors.files.choose import Limits, ListedFile, chosen
+from tidewheel._connectors.files.choose import Limits, ListedFile, first_batch, in_order, waiting
 from tidewheel._connectors.files.file_splits import FileSplits
 from tidewheel._connectors.files.input_file import InputFile
 from tidewheel._connectors.files.listing import Listing, StoreListing
 from tidewheel._connectors.files.paths import local_path
-from tidewheel._connectors.source import SourceReader, Unread
+from tidewheel._connectors.files.taken import TakenFiles
+from tidewheel._connectors.source import SourceReader, Unread, smaller
 from tidewheel._connectors.split import Split
 from tidewheel.errors import StateError
 
@@ -22,7 +23,9 @@ _LARGE = 32 * 1024 * 1024
 """Files above this many bytes may be read by several tasks."""
 _LEAST_SECONDS, _MOST_SECONDS = 0.05, 10.0
 _SHARE_OF_LISTING = 10
-"""A source that had nothing new is not listed again for so many times as long as listing took."""
+"""A listing is used for so many times as long as it took, if it found nothing, or more than a batch takes."""
+_ALL_SECONDS = 60.0
+"""How often an object store lists all names, where files are read in the order of names: to find one that came too late."""
 
 
 class Taken(NamedTuple):
@@ -68,8 +71,8 @@ class FilesReader(SourceReader):
         self._watched = listing.again()
         """For the thread that asks what waits."""
         self._by_name_only, self._clock = by_name_only, clock
-        self._taken: set[str] = set()
-        """The keys of all files that the job has taken, those of `_open` too."""
+        self._taken = TakenFiles(by_name_only=by_name_only)
+        """All files that the job has taken, those of `_open` too."""
         self._newest_ms = 0
         self._last_name = ""
         """The last path that a commit has, in the order of paths."""
@@ -77,9 +80,13 @@ class FilesReader(SourceReader):
         """Files that no commit has yet, by their numbers."""
         self._adopted: list[ListedFile] = []
         """Files that a version before read in the order of their names."""
+        self._waiting: list[ListedFile] = []
+        """Files of the last listing that no batch has taken, in the order in which batches take them."""
+        self._not_before_ms: int | None = None
         self._frozen: list[ListedFile] | None = None
-        self._list_at, self._pause = 0.0, _LEAST_SECONDS
-        """When to list again after there was nothing new, and how long to wait the next time."""
+        """The files that were there when the run began, if it ends with them, until the first batch; then empty."""
+        self._list_at = self._list_all_at = 0.0
+        """Until when the last listing is used, and until when an object store need not list names that were read."""
 
     def start(self) -> Position:
         return 0
@@ -94,33 +101,60 @@ class FilesReader(SourceReader):
             self._add(path, file.modified_ms)
             self._last_name = max(self._last_name, path)
 
-    def _add(self, path: str, modified_ms: int) -> None:
-        self._taken.add(self._key(path))
-        self._newest_ms = max(self._newest_ms, modified_ms)
+    def reread(self, seen: Iterable[SeenFile]) -> None:
+        for file in seen:
+            path = local_path(file.path) or file.path
+            self._open[file.number] = ListedFile(path, file.modified_ms, file.size)
 
-    def _key(self, path: str) -> str:
-        return path.rpartition("/")[2] if self._by_name_only else path
+    def _add(self, path: str, modified_ms: int) -> None:
+        self._taken.add(path)
+        self._newest_ms = max(self._newest_ms, modified_ms)
 
     def end(self, start: Position) -> Position:
         place = self._place(start)
         self._forget_from(place.files)
         now = self._clock()
-        if self._frozen is None and now < self._list_at <= now + _MOST_SECONDS:
+        if self._frozen:
+            self._wait_for(self._frozen, place)
+            self._frozen = []
+        elif self._frozen is None and not self._is_recent(now):
+            self._look(place)
+        if not self._waiting:
             return start
-        listed = self._list() if self._frozen is None else self._frozen
-        not_before_ms = self._not_before(place, listed)
-        files = chosen(listed, self._is_taken, self._limits, int(now * 1000), not_before_ms)
-        if self._by_name_only:
-            files = _one_of_each_name(files)
-        if not files:
-            self._list_at = self._clock() + self._pause
-            return start
+        limits = self._limits._replace(max_bytes=smaller(self._limits.max_bytes, self.limit))
+        count = first_batch(self._waiting, limits)
+        files, self._waiting = in_order(self._waiting[:count], self._limits.order), self._waiting[count:]
         if self._limits.order == "name":
             self._check_name(files[0].path)
         for number, file in enumerate(files, place.files):
             self._open[number] = file
             self._add(file.path, file.modified_ms)
-        return Taken(place.files + len(files), not_before_ms).position()
+        if not self._waiting:
+            self._list_at = 0.0
+        return Taken(place.files + len(files), self._not_before_ms).position()
+
+    def amount(self, start: Position, end: Position) -> int:
+        return sum(self._open[number].size for number in self._between(start, end))
+
+    def _is_recent(self, now: float) -> bool:
+        """Tell whether the last listing still serves. Where the newest files come first, it serves one batch."""
+        return now < self._list_at <= now + _MOST_SECONDS and not (self._waiting and self._limits.newest_first)
+
+    def _look(self, place: Taken) -> None:
+        """List the files that wait. With more of them than a batch takes, or with none, the listing is used for a while."""
+        began, now = time.perf_counter(), self._clock()
+        resumes = self._limits.order == "name" and now < self._list_all_at <= now + _ALL_SECONDS
+        self._list_all_at = self._list_all_at if resumes else now + _ALL_SECONDS
+        self._wait_for(self._listing.files(self._taken, self._last_path() if resumes else ""), place)
+        took = time.perf_counter() - began
+        self._list_at = self._clock() + min(max(took * _SHARE_OF_LISTING, _LEAST_SECONDS), _MOST_SECONDS)
+
+    def _wait_for(self, listed: Sequence[ListedFile], place: Taken) -> None:
+        self._not_before_ms = self._not_before(place, listed)
+        now_ms = int(self._clock() * 1000)
+        self._waiting = waiting(listed, self._taken, self._limits, now_ms, self._not_before_ms)
+        if self._by_name_only:
+            self._waiting = _one_of_each_name(self._waiting)
 
     def _place(self, position: Position) -> Taken:
         if isinstance(position, dict) and "file" in position:
@@ -130,7 +164,7 @@ class FilesReader(SourceReader):
     def _of_names(self, position: dict[str, Any]) -> Taken:
         """Read the position of a version that took one file after the other by name: all up to its last name were taken."""
         if not self._adopted:
-            for file in self._listing.files(self._is_taken):
+            for file in self._listing.files(self._taken):
                 if "/" not in self._listing.relative(file.path) and file.path.rpartition("/")[2] <= position["file"]:
                     self._adopted.append(file)
                     self._add(file.path, file.modified_ms)
@@ -145,29 +179,25 @@ class FilesReader(SourceReader):
 
     def _forget_from(self, first: int) -> None:
         """Give back files that were taken for a batch that does not go on from here."""
-        for number in [number for number in self._open if number >= first]:
-            self._taken.discard(self._key(self._open.pop(number).path))
+        given_back = [self._open.pop(number) for number in [number for number in self._open if number >= first]]
+        for file in given_back:
+            self._taken.discard(file.path)
+        if given_back:
+            self._waiting = waiting([*given_back, *self._waiting], (), self._limits._replace(settle_ms=0), 0)
+
+    def _last_path(self) -> str:
+        return max([self._last_name, *(file.path for file in self._open.values())])
 
     def _check_name(self, path: str) -> None:
-        last = max([self._last_name, *(file.path for file in self._open.values())])
+        last = self._last_path()
         if path < last:
             raise StateError(
                 f"files are read in the order of their names, {last} was read, and {path} came after it; give the file a name "
                 'behind that, or leave out order="name"'
             )
 
-    def _list(self) -> list[ListedFile]:
-        began = time.perf_counter()
-        listed = self._listing.files(self._is_taken)
-        took = time.perf_counter() - began
-        self._pause = min(max(took * _SHARE_OF_LISTING, _LEAST_SECONDS), _MOST_SECONDS)
-        return listed
-
-    def _is_taken(self, path: str) -> bool:
-        return self._key(path) in self._taken
-
     def freeze(self) -> None:
-        self._frozen = self._listing.files(self._is_taken)
+        self._frozen = self._listing.files(self._taken)
 
     def splits(self, start: Position, end: Position, tasks: int) -> list[Split]:
         found: list[Split] = []
@@ -190,12 +220,11 @@ class FilesReader(SourceReader):
     def unread(self, position: Position) -> Mapping[str, Unread] | None:
         if isinstance(self._listing, StoreListing):
             return {}  # A listing of a store has its price.
-        limits = self._limits._replace(max_files=None, max_bytes=None)
-        listed = self._watched.files(self._is_taken)
+        listed = self._watched.files(self._taken)
         not_before_ms = self._not_before(self._place(position), listed)
-        waiting = chosen(listed, self._is_taken, limits, int(self._clock() * 1000), not_before_ms)
-        since = min((_appeared(file.path) for file in waiting), default=None)
-        return {"folder": Unread(0, 0, 0, files=len(waiting), since=since)}
+        unread = waiting(listed, self._taken, self._limits, int(self._clock() * 1000), not_before_ms)
+        since = min((_appeared(file.path) for file in unread), default=None)
+        return {"folder": Unread(0, 0, 0, files=len(unread), since=since)}
 
     def committed(self, position: Position) -> None:
         taken = self._place(position).files

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import get_args
 
 import msgspec
 import pyarrow as pa
 
 from tidewheel._connectors.files import hive
-from tidewheel._connectors.files.formats import EncodedRows, Format, RowWriter, encoded, row_writer
+from tidewheel._connectors.files.formats import CheckedFile, EncodedRows, Format, RowWriter, encoded
+from tidewheel._connectors.files.output_files import OutputFiles
 from tidewheel._connectors.files.places import explained, place_at
 from tidewheel._connectors.files.target_folder import HIDDEN, OutputFile, TargetFolder, over_number, whole
 from tidewheel._connectors.over_runs import over_stream, refuse_over, streams_of
@@ -21,14 +22,13 @@ from tidewheel._core import faults
 from tidewheel._core.urls import Url
 from tidewheel._storage import open_store
 from tidewheel._storage.file import FileStore
-from tidewheel.errors import ConfigError, OperatorError, StorageError
+from tidewheel.errors import ConfigError, StepError, StorageError
 
 WRITTEN = faults.declare("files.written", "a task's output file is durable in the staging folder")
 PLACED = faults.declare("files.placed", "one output file is in place, others may not be, the marker is not set")
 OVER = faults.declare("files.over", "a files sink has noted which runs of a fleet are over, their markers are there")
 MARKED = faults.declare("files.marked", "a files sink's marker is set, what failed attempts left is not removed")
 
-_OPEN_FILES = 64
 _CODECS = ("snappy", "zstd", "gzip", "none")
 
 
@@ -43,7 +43,7 @@ def files(
 
     Every task that has records writes one file per commit, named by job, sink, sequence and task, which appears when it
     is committed, whole. With `partition_by` the files go into folders such as `day=2025-01-31/`, and those columns into
-    the folders' names. The columns' types are those of the records: declare what the operator before the sink
+    the folders' names. The columns' types are those of the records: declare what the step before the sink
     returns (`returns=…`), so that all files agree; a column that is null in a whole batch is left out of its Parquet file.
 
     `path` is a folder that all tasks reach under the same path, or the URL of a place in an object store, such as
@@ -105,8 +105,8 @@ class Files(Sink):
         if before is not None and before != self.format:
             raise ConfigError(
                 f"sink {sink!r}: {self.path} has {before} files that it published, and it writes {self.format} now; its "
-                f"readers would meet both. Give the sink another folder, or format={before!r} as before; or begin anew with "
-                "`tidewheel reset PROGRAM.py --output`, which removes the job's state and what it has published"
+                f"readers would meet both. Give the sink another folder, or format={before!r} as before; or start from scratch "
+                "with `tidewheel reset PROGRAM.py --output`, which removes the job's state and what it has published"
             )
 
     def open(self, staging: Staging) -> SinkPartition:
@@ -178,7 +178,8 @@ class _FilesPartition(SinkPartition):
         self._sink, self._staging = sink, staging
         self._folder = TargetFolder(place_at(sink.path), staging.job, staging.sink)
         self._task = staging.attempt.split("-")[-2]
-        self._open: OrderedDict[tuple[str, pa.Schema], tuple[RowWriter, str, str]] = OrderedDict()
+        self._files = OutputFiles(sink.format, sink.compression, self._begin, self._finished)
+        self._names: dict[CheckedFile, tuple[str, str]] = {}
         self._written: list[OutputFile] = []
         self._count = 0
 
@@ -187,71 +188,54 @@ class _FilesPartition(SinkPartition):
             return
         # All of it is made ready before any of it is written: a write that fails has written nothing.
         for folder, rows in list(self._ready(columns)):
-            self._write(folder, rows)
+            with self._explained():
+                self._files.write(folder, rows)
 
     def _ready(self, columns: pa.RecordBatch) -> Iterator[tuple[str, EncodedRows]]:
         parts: Iterable[tuple[str, pa.RecordBatch]] = [("", columns)]
-        if self._sink.partition_by:
+        if wanted := self._sink.partition_by:
             self._check_partitioning(columns.schema.names)
-            parts = hive.split(columns, self._sink.partition_by)
+            parts = ((hive.folder_of(wanted, values), rows) for values, rows in hive.split(columns, wanted))
         for folder, rows in parts:
             try:
                 yield folder, encoded(self._sink.format, typed(rows) if self._sink.format == "parquet" else rows)
             except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
-                raise OperatorError(
+                raise StepError(
                     f"sink {self._staging.sink!r}: the columns {', '.join(rows.schema.names)} cannot be written as "
                     f"{self._sink.format}: {error}"
                 ) from error
 
-    def _write(self, folder: str, rows: EncodedRows) -> None:
-        key = (folder, rows.columns.schema)
-        try:
-            if key not in self._open:
-                self._begin(*key)
-            self._open.move_to_end(key)
-            self._open[key][0].write(rows)
-        except OSError as error:
-            self._explain(error)
-
-    def _begin(self, folder: str, schema: pa.Schema) -> None:
-        if len(self._open) >= _OPEN_FILES:
-            self._finish(next(iter(self._open)))
+    def _begin(self, folder: str, _: pa.Schema) -> CheckedFile:
         suffix = self._sink.format
         sequence = self._staging.sequence
         file, staged = self._folder.create_staged(sequence, self._staging.attempt, self._count, suffix)
         name = self._folder.name(sequence, self._task, self._count, suffix)
-        writer = row_writer(self._sink.format, file, schema, self._sink.compression)
-        self._open[folder, schema] = (writer, staged, f"{folder}/{name}" if folder else name)
+        self._names[file] = (staged, f"{folder}/{name}" if folder else name)
         self._count += 1
+        return file
 
-    def _finish(self, key: tuple[str, pa.Schema]) -> None:
-        writer, staged, final = self._open.pop(key)
-        try:
-            writer.close()
-        except OSError as error:
-            writer.file.discard()
-            self._explain(error)
-        self._written.append(OutputFile(staged, final, writer.file.size, writer.file.checksum, writer.rows))
+    def _finished(self, _: str, __: pa.Schema, writer: RowWriter) -> None:
+        names = self._names.pop(writer.file)
+        self._written.append(OutputFile(*names, writer.file.size, writer.file.checksum, writer.rows))
         faults.point(WRITTEN)
 
     def prepare(self) -> bytes | None:
-        while self._open:
-            self._finish(next(iter(self._open)))
+        with self._explained():
+            self._files.finish()
         if not self._written:
             return None
         self._folder.sync_staged()
         return msgspec.msgpack.encode(self._written)
 
-    def _explain(self, error: OSError) -> None:
-        with explained("write", self._folder.place.at(self._folder.staging)):
-            raise error
+    def _explained(self) -> AbstractContextManager[None]:
+        return explained("write", self._folder.place.at(self._folder.staging))
 
     def _check_partitioning(self, names: Sequence[str]) -> None:
         wanted = self._sink.partition_by
         lacking = [name for name in wanted if name not in names]
         if lacking or set(names) == set(wanted):
             problem = f"there is no column {', '.join(lacking)}" if lacking else "no other column is left for the files"
-            raise OperatorError(
+            raise StepError(
                 f"sink {self._staging.sink!r}: partition_by names {', '.join(wanted)}, and {problem}; "
                 f"the records have {', '.join(names)}"
             )

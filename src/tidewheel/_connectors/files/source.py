@@ -18,6 +18,7 @@ from tidewheel._connectors.files.choose import Limits, Order
 from tidewheel._connectors.files.extensions import (
     check_folder,
     check_format,
+    check_format_name,
     check_header,
     inferred_format,
     is_there,
@@ -25,7 +26,6 @@ from tidewheel._connectors.files.extensions import (
     no_folder,
 )
 from tidewheel._connectors.files.file_splits import COLUMNAR, FileSplits
-from tidewheel._connectors.files.format_names import check_format_name
 from tidewheel._connectors.files.input_file import InputFile
 from tidewheel._connectors.files.json_columns import absent_columns
 from tidewheel._connectors.files.listing import Listing, Pattern, listing
@@ -33,6 +33,7 @@ from tidewheel._connectors.files.options import FileOptions, file_options, milli
 from tidewheel._connectors.files.partition_columns import inferred
 from tidewheel._connectors.files.paths import local_path
 from tidewheel._connectors.files.reader import FilesReader, Taken
+from tidewheel._connectors.files.taken import TakenFiles
 from tidewheel._connectors.files.text_values import is_convertible
 from tidewheel._connectors.schema import declared_schema
 from tidewheel._connectors.source import Source, SourceReader, other_kind
@@ -148,7 +149,7 @@ class FileSource(Source):
         elif self.format is not None:
             self._declared_columns()
 
-    def doubts(self) -> list[str]:
+    def warnings(self) -> list[str]:
         if not is_there(self.path):
             return [no_folder(self.path)]
         fields = self.fields()
@@ -205,7 +206,7 @@ class FileSource(Source):
 
     def _columns(self, found: Listing) -> pa.Schema:
         """Return the columns of the records: those declared or those of the first file, and those that are folders."""
-        there = sorted(found.files(lambda _: False))
+        there = sorted(found.files(TakenFiles()))
         columns = self._declared_columns()
         if columns is None:
             if not there:

@@ -182,7 +182,7 @@ class TargetFolder:
         )
 
     def remove(self) -> None:
-        """Remove all files of this sink, the marker last: until then a new life of the job is told of the old one's output."""
+        """Remove all files of this sink. The marker is removed last: until then, a reset job is warned of the old output."""
         staged = [f"{self.staging}/{name}" for name in self.place.sizes(self.staging)]
         markers = [path for _, path in self._numbered(self.own, _MARKER)]
         paths = [*self.outputs(), *staged, *markers]

@@ -129,7 +129,7 @@ def expected(kind: pa.DataType, form: TextForm = PLAIN) -> str:
 
 
 def is_convertible(kind: pa.DataType) -> bool:
-    """Tell whether a text can be a value of this type."""
+    """Return whether a text can be a value of this type."""
     return bool(
         kinds.is_string(kind)
         or kinds.is_signed_integer(kind)

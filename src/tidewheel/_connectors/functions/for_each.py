@@ -11,28 +11,28 @@ from tidewheel._core.text import shortened
 from tidewheel._core.transient import is_transient
 from tidewheel._core.user_code import described
 from tidewheel._values.columns import records
-from tidewheel.errors import OperatorError, Retry
+from tidewheel.errors import Retry, StepError
 
 
-def for_each(function: Callable[[dict[str, Any]], Any], *, retry: tuple[type[Exception], ...] = ()) -> Sink:
+def for_each(function: Callable[[dict[str, Any]], Any], *, retry: tuple[type[Exception], ...] = ()) -> ForEach:
     """Call the function with every record, a dict of its columns, in the driver, after the record is committed.
 
-    At least once: a crash after the first call of a batch and before the next commit calls it again for that whole
-    batch. An effect that can be repeated (an upsert by key, a message with an id) makes it effectively once.
+    At least once: after a crash, the function may be called again for all records of the last commit. Use it for effects
+    that can be repeated, such as an upsert by key or a message with an id.
 
-    A connection error or a time-out of the function is a restart, and so are errors of the classes `retry`; any other error
-    stops the run if it comes again.
+    Connection errors, time-outs and errors of the classes in `retry` restart the run; any other error stops the run if it
+    occurs again.
     """
     return ForEach(function, retry)
 
 
 class ForEach(Sink):
-    """At least once: committed records are never left out, and those of the newest commit may come again."""
+    """At least once: no committed record is lost, and those of the newest commit may come again."""
 
     guarantee = "at least once"
 
     def __init__(self, function: Callable[[dict[str, Any]], Any], retry: tuple[type[Exception], ...] = ()) -> None:
-        """Take the function, and its errors that are transient."""
+        """Take the function and its transient errors."""
         self.retry = retry
         self.function: Callable[[dict[str, Any]], Any] | None = function
 
@@ -46,10 +46,10 @@ class ForEach(Sink):
                 try:
                     self.function(record)
                 except Exception as error:
-                    kind = Retry if is_transient(error, self.retry) else OperatorError
+                    kind = Retry if is_transient(error, self.retry) else StepError
                     raise kind(
                         f"sink {publication.sink!r}: its function failed on the record {shortened(record)} of sequence "
-                        f"{publication.sequence}: {described(error)}. The record is committed, and the next start "
+                        f"{publication.sequence}: {described(error)}. The record is committed; the next start "
                         "calls the function again"
                     ) from error
 

@@ -16,7 +16,7 @@ from tidewheel._connectors.staging import StagedRef, read_token, stage, together
 from tidewheel._core.transient import is_transient
 from tidewheel._core.user_code import described
 from tidewheel._storage.file import FileStore
-from tidewheel.errors import ConfigError, OperatorError, Retry
+from tidewheel.errors import ConfigError, Retry, StepError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 _GLOB = re.compile(r"[*?\[\]{}\\]")
 
 
-def for_each_batch(function: Callable[[Any, int], Any]) -> Sink:
+def for_each_batch(function: Callable[[Any, int], Any], *, retry: tuple[type[Exception], ...] = ()) -> ForEachBatch:
     """Call `function(dataframe, sequence)` with each commit's output, read back from the committed files; not for an empty one.
 
-    At least once: a crash after the call and before the next commit calls it again, with the same rows and the same
-    sequence. Sequences only grow, so a function that keeps the sequence together with what it writes makes it
-    effectively once:
+    At least once: after a crash, the function may be called again with the same rows and the same sequence. Sequences only
+    grow, so a function that stores the sequence together with its output can skip repeated calls:
 
         def write(frame, sequence):
             with database.begin() as transaction:
@@ -38,21 +37,25 @@ def for_each_batch(function: Callable[[Any, int], Any]) -> Sink:
                     transaction.insert("totals", frame.toArrow())
                     transaction.execute("update marks set sequence = ? where sink = 'totals'", sequence)
 
-    So does one that replaces what it wrote for that sequence: `frame.write.mode("overwrite").parquet(f"out/{sequence}")`.
+    Or replace the output of the same sequence: `frame.write.mode("overwrite").parquet(f"out/{sequence}")`.
 
-    In a fleet several runs commit side by side, and sequences grow within each: keep a mark for each run, which is
+    In a fleet, several runs commit in parallel, and sequences grow within each run: keep a mark for each run, which is
     `sequence >> 32`.
+
+    Connection errors, time-outs and errors of the classes in `retry` restart the run; any other error stops the run if it
+    occurs again.
     """
-    return ForEachBatch(function)
+    return ForEachBatch(function, retry)
 
 
 class ForEachBatch(Sink):
-    """At least once, unless the function is idempotent by the sequence that it gets."""
+    """At least once, unless the function is idempotent by the sequence."""
 
     guarantee = "at least once"
 
-    def __init__(self, function: Callable[[Any, int], Any]) -> None:
-        """Take the function."""
+    def __init__(self, function: Callable[[Any, int], Any], retry: tuple[type[Exception], ...] = ()) -> None:
+        """Take the function and its transient errors."""
+        self.retry = retry
         self.function: Callable[[Any, int], Any] | None = function
 
     def open(self, staging: Staging) -> SinkPartition:
@@ -66,20 +69,20 @@ class ForEachBatch(Sink):
         try:
             self.function(frame, publication.sequence)
         except Exception as error:
-            raise (Retry if is_transient(error) else OperatorError)(
+            raise (Retry if is_transient(error, self.retry) else StepError)(
                 f"sink {publication.sink!r}: its function failed on sequence {publication.sequence}: "
                 f"{described(error)}. The output is committed, and the next start calls the function again"
             ) from error
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the function in the driver: it may hold connections, and no task calls it."""
-        return {"function": None}
+        return {"function": None, "retry": self.retry}
 
 
 class _Token(msgspec.Struct, frozen=True, array_like=True):
     ref: StagedRef
     schema: int
-    """A digest of the columns; 0 where Spark could not read them from the file."""
+    """A digest of the columns; 0 if Spark could not read them from the file."""
 
 
 class _StagedParquet(SinkPartition):
@@ -87,7 +90,7 @@ class _StagedParquet(SinkPartition):
         self._staging = staging
         self._tables: list[pa.Table] = []
         self._schema: pa.Table | None = None
-        """The columns of all tables, without rows: what cannot be in one table with them is refused at once."""
+        """The columns of all tables, without rows. Tables with incompatible columns are rejected at once."""
 
     def write(self, columns: pa.RecordBatch) -> None:
         if columns.num_rows:
@@ -115,7 +118,7 @@ def _frame(publication: Publication) -> DataFrame:
     spark = publication.spark
     if spark is None:
         raise ConfigError(
-            f"sink {publication.sink!r}: for_each_batch gives its function a Spark DataFrame, and there is no Spark here; "
+            f"sink {publication.sink!r}: for_each_batch needs Spark for its DataFrame, which is not available here; "
             "use for_each or collect"
         )
     tokens = [read_token(token, _Token, publication.sink) for token in publication.tokens]

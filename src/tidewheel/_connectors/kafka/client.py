@@ -1,4 +1,4 @@
-"""How a Kafka is reached: its brokers, the client's options, and what may be said about them."""
+"""How to reach a Kafka: its brokers and the client's options, without secrets in messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Connection:
     timeout: float
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """Return the settings of a client: what the connector would choose, the user's options, what the connector needs."""
+        """Return the settings of a client: the user's options override defaults, and the connector's own override both."""
         chosen = {"log_level": 2, "socket.keepalive.enable": True}
         return {**chosen, **self.options, "bootstrap.servers": self.brokers, **more}
 
@@ -54,9 +54,9 @@ class Connection:
         return text
 
     def failed(self, doing: str, error: Any) -> ConfigError | ConnectorError:
-        """Return what to raise for an error of the client, or for a text that says that there was no answer."""
-        told = self.hidden(error.str() if hasattr(error, "str") else str(error))
-        text = f"cannot {doing} at the Kafka brokers {self.brokers}: {told}"
+        """Return the exception for an error of the client, or for a text that says that there was no answer."""
+        reason = self.hidden(error.str() if hasattr(error, "str") else str(error))
+        text = f"cannot {doing} at the Kafka brokers {self.brokers}: {reason}"
         if _refused(error):
             return ConfigError(f"{text}; check the options security.protocol, sasl.* and ssl.*")
         return (ConnectorUnavailable if _passes(error) else ConnectorError)(text)
@@ -73,7 +73,7 @@ class Connection:
 
 
 def connection(brokers: str, options: Mapping[str, Any] | None, timeout: Duration) -> Connection:
-    """Check and complete what a user gave: options that are not given come from the environment.
+    """Check the user's settings and add options from the environment.
 
     `TIDEWHEEL_KAFKA_SASL_PASSWORD` is the option `sasl.password`, and so on.
     """
@@ -99,21 +99,12 @@ def connection(brokers: str, options: Mapping[str, Any] | None, timeout: Duratio
 
 
 def is_secret(option: str) -> bool:
-    """Tell whether the value of an option must not be shown."""
+    """Return whether the value of an option must not be shown."""
     return any(word in option for word in _HIDDEN)
 
 
-def variable_of(option: str) -> str:
-    """Return the variable of the environment that an option comes from where it is not given.
-
-    >>> variable_of("sasl.password")
-    'TIDEWHEEL_KAFKA_SASL_PASSWORD'
-    """
-    return _ENVIRONMENT + option.upper().replace(".", "_")
-
-
 def require() -> None:
-    """Say what to install where the client is lacking."""
+    """Raise a `ConfigError` that says what to install if the client is missing."""
     try:
         import confluent_kafka  # noqa: F401
     except ImportError as error:
@@ -121,18 +112,18 @@ def require() -> None:
 
 
 def client(kind: Callable[[dict[str, Any]], Any], connected: Connection, **more: Any) -> Any:
-    """Make a client, or say which option it does not take."""
+    """Create a client; raise a `ConfigError` for an option that it rejects."""
     from confluent_kafka import KafkaException
 
     try:
         return kind(connected.settings(**more))
     except (KafkaException, TypeError, ValueError) as error:
-        told = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        raise ConfigError(f"the Kafka client does not take its options: {connected.hidden(told)}") from None
+        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        raise ConfigError(f"the Kafka client does not take its options: {connected.hidden(reason)}") from None
 
 
 class LastError:
-    """Keeps what the client said last, in the background, for the error that a user will see."""
+    """Keeps the last error that the client reported in the background, for the error that a user will see."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -149,7 +140,7 @@ class LastError:
         return self.error is not None and _refused(self.error)
 
     def text(self, fallback: Any) -> Any:
-        """Return the error, or something else where there was none."""
+        """Return the last error, or `fallback` if there was none."""
         return fallback if self.error is None else self.error
 
 
@@ -165,12 +156,12 @@ def _refused(error: Any) -> bool:
 
 
 def _passes(error: Any) -> bool:
-    """Tell whether the same may work later."""
+    """Return whether a retry may succeed."""
     return not hasattr(error, "name") or error.retriable() or error.name() in _AWAY
 
 
 def once_coordinated(call: Callable[[], T], timeout: float) -> T:
-    """Return what a call about a group's offsets gives, as soon as the group has a coordinator, or raise its last error.
+    """Retry a call about a group's offsets until the group has a coordinator; raise the last error after the timeout.
 
     A group that is new, or whose broker has just gone, has none for a moment, and the client does not ask again.
     """
@@ -187,19 +178,19 @@ def once_coordinated(call: Callable[[], T], timeout: float) -> T:
 
 
 class Patience:
-    """Waits as long as there is progress, and no longer than the timeout without any."""
+    """A timeout that starts again whenever there is progress."""
 
     def __init__(self, connected: Connection, errors: LastError, doing: str) -> None:
-        """Begin to wait."""
+        """Start the timeout."""
         self._connected, self._errors, self._doing = connected, errors, doing
         self.progress()
 
     def progress(self) -> None:
-        """Begin to wait anew."""
+        """Restart the timeout."""
         self._deadline = time.monotonic() + self._connected.timeout
 
     def check(self) -> None:
-        """Raise if the brokers refused, or said nothing for too long."""
+        """Raise if the brokers refused the log-in, or if the timeout has expired."""
         if self._errors.refused() or time.monotonic() > self._deadline:
             silent = f"no answer for {self._connected.timeout:g} seconds"
             raise self._connected.failed(self._doing, self._errors.text(silent)) from None

@@ -1,8 +1,9 @@
-"""Topics as a log: where partitions begin and end, and what is between two offsets."""
+"""Topics as a log: the beginnings and ends of partitions, and the records between two offsets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -26,7 +27,7 @@ SCHEMA = pa.schema(
 """The columns of a record, as Spark's own connector names them."""
 
 HEADERS = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
-"""The column that is there when it is asked for: Spark takes ten times as long to carry it, though it be null, as all others."""
+"""An optional column: reading it takes ten times as long as all other columns together, even if it is null."""
 
 _Answer = TypeVar("_Answer")
 
@@ -42,21 +43,14 @@ _READING = {
     # which a task has long read all that was there.
     "fetch.queue.backoff.ms": 5,
 }
-_PLANNING = {
-    **_READING,
-    # The planner wants to know where partitions end: the records that come with the answer are not read.
-    "queued.min.messages": 1,
-    "queued.max.messages.kbytes": 64,
-    "fetch.message.max.bytes": 1024,
-    # It asks at the end, where brokers wait for more before they answer.
-    "fetch.wait.max.ms": 1,
-}
 _PASSING = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH")
 """Errors while the leader of a partition changes, or before there is one for a new partition."""
 
+_INTERNAL = "__"
+"""The beginning of the names of topics that belong to Kafka itself. A pattern does not include them."""
 _AT_ONCE = 10_000
 _POLL = 0.01
-"""How long to wait for as many records as there are offsets: some offsets have none, and those would be waited for in vain."""
+"""How long to wait for more records of a read, in seconds: some offsets have no record."""
 _SOON = 0.01
 _FIRST = 1.0
 
@@ -72,13 +66,19 @@ class Start:
 
 @dataclass(frozen=True)
 class Topics:
-    """What is read, from where on, and what happens to offsets that are not retained any more."""
+    """What to read, where to start, and what to do about offsets that are no longer retained."""
 
     connection: Connection
     names: tuple[str, ...]
     start: Start
     lost: Lost
     headers: bool = False
+    pattern: re.Pattern[str] | None = None
+    """What the whole name of a topic must match; `names` is then empty."""
+
+    def spelled(self) -> str:
+        """Return the topics for messages."""
+        return f"topics that match {self.pattern.pattern!r}" if self.pattern else ", ".join(self.names)
 
     @property
     def schema(self) -> pa.Schema:
@@ -87,18 +87,16 @@ class Topics:
 
 
 class KafkaLog(Log):
-    """Partitions are named `topic/number`, positions are offsets; beside them are the ids of the topics (`TopicIds`).
+    """Partitions are named `topic/number`; their positions are offsets. Positions also hold the ids of the topics (`TopicIds`).
 
-    The end of a partition is where a reader stands that has read everything: before the first transaction that is not
-    decided (the last stable offset), unless the option `isolation.level` says otherwise. The brokers list it, and a fetch from
-    there confirms it: a broker that answers fetches can be read from, and some brokers' lists lag behind.
+    The end of a partition is before the first transaction that is not decided (the last stable offset), unless the option
+    `isolation.level` says otherwise.
     """
 
     def __init__(self, topics: Topics) -> None:
-        """Take what to read; nothing is contacted yet."""
+        """Take what to read. Nothing is contacted yet."""
         self._topics, self._connection = topics, topics.connection
         self._errors, self._ids = LastError(), TopicIds(topics.connection)
-        self._ends: Positions = {}
         self._planner: Any = None
         self._reader: Any = None
         self._standing: tuple[str, int] | None = None
@@ -107,16 +105,21 @@ class KafkaLog(Log):
     def start(self) -> Positions:
         """Return the offsets at which the job begins, and the ids of the topics."""
         offsets = self.start_offsets()
-        return {**offsets, **self._ids.of(self._topics.names)}
+        return {**offsets, **self._ids.of(_topics_of(offsets))}
 
     def start_offsets(self) -> Positions:
         """Return the offsets at which the job begins."""
         names, start = self._partitions(), self._topics.start
+        if not names:
+            raise ConfigError(
+                f"there are no {self._topics.spelled()} at the Kafka brokers {self._connection.brokers} "
+                f"({self._known()}); create one, or correct the pattern"
+            )
         oldest = {name: self.oldest(name) for name in names}
         if start.kind == "earliest":
             return oldest
         if start.kind == "latest":
-            return self._high(oldest)
+            return self._ends(names)
         if start.kind == "time":
             return self._at_time(oldest, start.milliseconds)
         if unknown := sorted(start.offsets.keys() - oldest.keys()):
@@ -129,21 +132,20 @@ class KafkaLog(Log):
         Whether what is before them is retained, the reading task finds out.
         """
         names = self._partitions()
-        ids = self._ids.of(self._topics.names)
+        ids = self._ids.of(_topics_of(names))
         self._ids.check(start, ids)
-        begin = {name: start[name] if name in start else self.oldest(name) for name in names}
-        # Asking behind what is known brings no records that nobody reads here.
-        self._ends = self._high({name: max(first, self._ends.get(name, 0)) for name, first in begin.items()})
-        return {**self._ends, **ids}
+        ends = self._ends(names)
+        for name in names:
+            if ends[name] < start.get(name, 0):
+                raise self._gone(name, start[name], 0, ends[name])
+        return {**ends, **ids}
 
     def check(self, recorded: Positions) -> None:
-        self._ids.check(recorded, self._ids.of(self._topics.names))
+        self._ids.check(recorded, self._ids.of(_topics_of(self._partitions())))
 
     def listed_ends(self) -> Positions:
-        """Return the ends of all partitions as the brokers list them: quicker than `end`, and some brokers' lists lag behind."""
-        from confluent_kafka import OFFSET_END
-
-        return self._listed("find the ends of partitions", dict.fromkeys(self._partitions(), OFFSET_END))
+        """Return the ends of all partitions, without the ids of the topics."""
+        return self._ends(self._partitions())
 
     def oldest(self, partition: str) -> int:
         """Return the first offset that the partition retains; for the id of a topic, the id."""
@@ -152,20 +154,20 @@ class KafkaLog(Log):
         return self._watermarks(partition)[0]
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connections."""
         for consumer in (self._planner, self._reader):
             if consumer is not None:
                 consumer.close()
         self._planner = self._reader = self._standing = None
 
     def read(self, partition: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """Give the records between two offsets; offsets of transactions' own records, and of compacted ones, have none."""
+        """Yield the records between two offsets. Offsets of transaction markers and of compacted records have no record."""
         topic, number = split(partition)
         patience = Patience(self._connection, self._errors, f"read {partition} at offset {first}")
         if self._reader is None:
             self._reader = self._consumer(_READING)
-        # A reader that stands there has fetched meanwhile what has come; assigned anew, it would wait for a fetch that is under
-        # way, and for one more.
+        # A reader at this offset has fetched new records already. A new assignment would wait for the running fetch and for
+        # another one.
         if self._standing != (partition, first):
             self._stand(partition, first)
         self._standing = None
@@ -193,7 +195,7 @@ class KafkaLog(Log):
         self._reader.assign([TopicPartition(*split(partition), offset)])
 
     def _after(self, event: Any, partition: str, first: int, last: int) -> int:
-        """Return where to go on after what is no record: the end of the partition, or an offset that is not there."""
+        """Return the offset to continue at after an event that is not a record: the end of the partition, or a missing offset."""
         from confluent_kafka import KafkaError
 
         code = event.error().code()
@@ -210,7 +212,7 @@ class KafkaLog(Log):
         return retained
 
     def _retained(self, partition: str, first: int, last: int) -> int:
-        """Return where to go on when `first` cannot be read, or raise."""
+        """Return the offset to continue at if `first` cannot be read, or raise."""
         oldest, newest = self._watermarks(partition)
         if first < oldest and self._topics.lost == "earliest":
             return min(oldest, last)
@@ -230,62 +232,28 @@ class KafkaLog(Log):
             "another one. Give the job another name, or the topic that it read"
         )
 
-    def _high(self, positions: Positions) -> Positions:
-        """Return the end of each partition, from a fetch that began after the call; none is before its position."""
-        from confluent_kafka import OFFSET_END, KafkaError
+    def _ends(self, partitions: Iterable[str]) -> Positions:
+        from confluent_kafka import OFFSET_END
 
-        patience = Patience(self._connection, self._errors, "fetch from " + ", ".join(self._topics.names))
-        high: Positions = {}
-        # The watermark that comes with a fetch would not do: it counts records of transactions that are not decided.
-        listed = self._listed("find the ends of partitions", dict.fromkeys(positions, OFFSET_END))
-        positions = {name: max(first, listed[name]) for name, first in positions.items()}
-        self._assign(positions)
-        while len(high) < len(positions):
-            # The first that comes, at once, and all that has come with it: what one partition has in store stands before the
-            # answer of the next.
-            messages = self._client().consume(1, _SOON)
-            messages += self._client().consume(_AT_ONCE, 0) if messages else []
-            patience.check()
-            for message in messages:
-                name, error = f"{message.topic()}/{message.partition()}", message.error()
-                if error is None:
-                    high[name] = message.offset() + 1
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    # With transactions it stands before the first that is not decided: there is nothing to wait for.
-                    high[name] = message.offset()
-                elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                    # The client looks for the coordinator of its group, which is never joined.
-                    continue
-                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                    return self._high_after(name, positions)
-                else:
-                    raise self._connection.failed(f"fetch from {name}", error)
-            if not messages:
-                self._check_behind(positions, high, listed)
-        self._client().unassign()
-        return high
-
-    def _high_after(self, partition: str, positions: Positions) -> Positions:
-        oldest, newest = self._watermarks(partition)
-        if positions[partition] >= oldest or self._topics.lost == "fail":
-            raise self._gone(partition, positions[partition], oldest, newest)
-        return self._high({**positions, partition: oldest})
-
-    def _check_behind(self, positions: Positions, high: Positions, listed: Positions) -> None:
-        """Raise for a position behind the end, which a broker may answer with silence."""
-        for name in positions.keys() - high.keys():
-            fetched = self._cached_high(name)
-            newest = max(fetched, listed[name])
-            if fetched >= 0 and newest < positions[name]:
-                raise self._gone(name, positions[name], 0, newest)
+        return self._listed("find the ends of partitions", dict.fromkeys(partitions, OFFSET_END))
 
     def _at_time(self, oldest: Positions, milliseconds: int) -> Positions:
         offsets = self._listed("find the offsets of a time", dict.fromkeys(oldest, milliseconds))
         # Where all records are older, the answer is no offset but "the end".
-        later = self._high(oldest) if min(offsets.values()) < 0 else {}
+        later = self._ends(oldest) if min(offsets.values()) < 0 else {}
         return {name: later[name] if offset < 0 else offset for name, offset in offsets.items()}
 
     def _partitions(self) -> list[str]:
+        """Return the partitions of all topics. A topic of a pattern that is being created has none yet."""
+        if self._topics.pattern:
+            found = self._metadata(self._topics.spelled()).topics
+            matching = sorted(filter(self._topics.pattern.fullmatch, found))
+            return [
+                f"{topic}/{number}"
+                for topic in matching
+                if not topic.startswith(_INTERNAL)
+                for number in sorted(found[topic].partitions)
+            ]
         names = []
         for topic in self._topics.names:
             found = self._look_for(topic)
@@ -295,13 +263,16 @@ class KafkaLog(Log):
         return names
 
     def _look_for(self, topic: str) -> Any:
-        """Return what the brokers know of a topic. The first request of all: a log-in that is refused is told at once."""
+        return self._metadata(f"the topic {topic!r}", topic).topics[topic]
+
+    def _metadata(self, sought: str, *topic: str) -> Any:
+        """Return the metadata of a topic, or of all. This is the first request: a refused log-in is reported immediately."""
         from confluent_kafka import KafkaException
 
-        patience = Patience(self._connection, self._errors, f"look for the topic {topic!r}")
+        patience = Patience(self._connection, self._errors, f"look for {sought}")
         while True:
             try:
-                return self._client().list_topics(topic, timeout=min(_FIRST, self._connection.timeout)).topics[topic]
+                return self._client().list_topics(*topic, timeout=min(_FIRST, self._connection.timeout))
             except KafkaException:
                 self._client().poll(0)
                 patience.check()
@@ -322,7 +293,7 @@ class KafkaLog(Log):
         return self._answered(doing, ask)
 
     def _answered(self, doing: str, ask: Callable[[], _Answer]) -> _Answer:
-        """Return the answer to a request. It is sent again while a partition has no leader, for as long as the timeout."""
+        """Send a request and return the answer. Retry until the timeout while a partition has no leader."""
         from confluent_kafka import KafkaException
 
         patience = Patience(self._connection, self._errors, doing)
@@ -341,11 +312,14 @@ class KafkaLog(Log):
 
         if error is not None and error.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             return self._connection.failed(f"read the topic {topic!r}", error)
-        there = sorted(self._client().list_topics(timeout=self._connection.timeout).topics)
-        known = f"there are {', '.join(there[:20])}" if there else "there is none"
         return ConfigError(
-            f"there is no topic {topic!r} at the Kafka brokers {self._connection.brokers} ({known}); make it, or correct the name"
+            f"there is no topic {topic!r} at the Kafka brokers {self._connection.brokers} ({self._known()}); make it, or "
+            "correct the name"
         )
+
+    def _known(self) -> str:
+        there = sorted(self._client().list_topics(timeout=self._connection.timeout).topics)
+        return f"there are {', '.join(there[:20])}" if there else "there is none"
 
     def _watermarks(self, partition: str) -> tuple[int, int]:
         found: tuple[int, int] | None = self._answered(
@@ -356,23 +330,20 @@ class KafkaLog(Log):
             raise self._connection.failed(f"find the offsets of {partition}", self._errors.text("no answer"))
         return int(found[0]), int(found[1])
 
-    def _cached_high(self, partition: str) -> int:
-        return int(self._client().get_watermark_offsets(_topic_partition(partition), cached=True)[1])
-
-    def _assign(self, positions: Mapping[str, int]) -> None:
-        from confluent_kafka import TopicPartition
-
-        self._client().assign([TopicPartition(*split(name), offset) for name, offset in positions.items()])
-
     def _client(self) -> Any:
         if self._planner is None:
-            self._planner = self._consumer(_PLANNING)
+            self._planner = self._consumer(_READING)
         return self._planner
 
     def _consumer(self, settings: Mapping[str, Any]) -> Any:
         from confluent_kafka import Consumer
 
         return client(Consumer, self._connection, **settings, error_cb=self._errors)
+
+
+def _topics_of(partitions: Iterable[str]) -> list[str]:
+    """Return the topics of partitions, each once."""
+    return list(dict.fromkeys(split(name)[0] for name in partitions))
 
 
 def _topic_partition(name: str) -> Any:

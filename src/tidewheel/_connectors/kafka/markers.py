@@ -1,4 +1,4 @@
-"""The marker topic, and what a transaction left behind that the brokers never ended in the logs.
+"""The marker topic, and the recovery of transactions that the brokers never ended in the logs of partitions.
 
 Brokers may forget to end a transaction, or end it in a part of its partitions. Its fate is in the log of their coordinator
 first, and in the logs of its partitions afterwards. A coordinator that has just begun again, while the leaders of those
@@ -34,9 +34,9 @@ from tidewheel.errors import ConnectorError, CorruptError
 _TAIL = 1_000
 _LOOK_AGAIN = 0.05
 _LOOK_SOON = 0.001
-"""When to look first for the end of a transaction that was just committed: brokers write it a moment later."""
+"""When to look for the end of a transaction that was just committed, in seconds: brokers write it a moment later."""
 _GRACE = 1.0
-"""For how many seconds an end may be late before it counts as forgotten."""
+"""After how many seconds a missing end counts as forgotten."""
 
 Range = tuple[int, int]
 """The first offset, and the one behind the last."""
@@ -52,7 +52,7 @@ class Target:
 
 
 class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A marker as the topic has it: with the range of each partition in which the records are that it stands for."""
+    """A marker in the topic, with the range of offsets of its records in each partition."""
 
     published: dict[int, int] = {}
     where: dict[int, Range] | None = None
@@ -60,13 +60,13 @@ class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
     """In a note: readers saw the marker, so its records must be seen too."""
 
     def encoded(self) -> bytes:
-        """Return it as JSON: a person may have to read it."""
+        """Return the marker as JSON, which people can read."""
         return msgspec.json.encode(self)
 
 
 @dataclass(frozen=True)
 class Last:
-    """The last that a sink wrote to the marker topic."""
+    """The last record of a sink in the marker topic."""
 
     sent: Sent
     is_note: bool
@@ -75,13 +75,13 @@ class Last:
 
 @dataclass(frozen=True)
 class Open:
-    """What has no end, after `init_transactions`. What is the sink's own will get none by itself."""
+    """Transactions without an end after `init_transactions`. Those of the sink itself will never get one."""
 
     last: Last | None
     marker: bool
-    """Whether the sink's marker has none."""
+    """Whether the transaction of the sink's marker has no end."""
     partitions: frozenset[int]
-    """The partitions of the target in which something has none; it may be of another producer."""
+    """The partitions of the target with a transaction without an end, perhaps of another producer."""
 
     @property
     def concerns_last(self) -> bool:
@@ -115,16 +115,16 @@ class MarkerTopic:
         self._committed, self._all = _log(target, topics, "read_committed"), _log(target, topics, "read_uncommitted")
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._committed.close()
         self._all.close()
 
     def ends(self) -> dict[int, int]:
-        """Return the ends of the target's partitions, with what is not decided."""
+        """Return the ends of the target's partitions, after all undecided records."""
         return self._of_target(self._all.listed_ends())
 
     def is_decided(self, offset: int, where: Mapping[int, Range]) -> tuple[bool, bool]:
-        """Tell whether readers are past an offset of the marker topic, and past ranges of the target; wait a moment for it."""
+        """Return whether readers are past an offset of the marker topic, and past ranges of the target; wait a moment for it."""
         deadline, wait = time.monotonic() + _GRACE, _LOOK_SOON
         while True:
             ends = self._committed.listed_ends()
@@ -136,7 +136,7 @@ class MarkerTopic:
             wait = min(2 * wait, _LOOK_AGAIN)
 
     def open(self) -> Open:
-        """Return what has no end. Transactions of others are waited for in the marker topic, and a moment in the target."""
+        """Return the transactions without an end. Wait for those of others in the marker topic, and briefly in the target."""
         marker, ends = self._is_marker_open(), self.ends()
         deadline = time.monotonic() + _GRACE
         while True:
@@ -157,7 +157,7 @@ class MarkerTopic:
         return Last(_decoded(value), key == self.note_key, seen is not None and seen[2] == offset)
 
     def seen(self, where: Mapping[int, Range]) -> dict[int, bool]:
-        """Tell of each range with records whether readers see them. Transactions of others are waited for."""
+        """Return for each range with records whether readers see them. Wait for transactions of others."""
         patience = _patience_with_others(self._target, self._target.topic)
         while True:
             committed = self._of_target(self._committed.listed_ends())
@@ -176,7 +176,7 @@ class MarkerTopic:
         return found
 
     def dropped(self, partition: int, first: int, end: int) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Give keys and values of the records of a range that readers do not see, in order."""
+        """Yield keys and values of the records of a range that readers do not see, in order."""
         name = f"{self._target.topic}/{partition}"
         seen = {
             offset for batch in self._committed.read(name, first, end) for offset in batch.column("offset").to_pylist()
@@ -197,7 +197,7 @@ class MarkerTopic:
         return {number: offset for (topic, number), offset in places.items() if topic == self._target.topic}
 
     def _is_marker_open(self) -> bool:
-        """Tell whether the sink's own marker has no end; transactions of others are waited for."""
+        """Return whether the transaction of the sink's own marker has no end. Wait for transactions of others."""
         patience = _patience_with_others(self._target, self._target.markers)
         since = time.monotonic()
         newest = self._all.listed_ends()[self._partition]
@@ -218,7 +218,7 @@ def keys_of(name: str) -> tuple[bytes, bytes, bytes]:
     return name.encode(), f"{name} noted".encode(), f"{name} dropped".encode()
 
 
-def half_known(target: Target, name: str) -> ConnectorError:
+def unknown_ranges(target: Target, name: str) -> ConnectorError:
     """Return the error of a transaction without an end whose marker does not say where its records are."""
     return ConnectorError(
         f"the brokers {target.connection.brokers} left the last transaction of {name} to {target.topic} without an end, and its "
@@ -228,7 +228,7 @@ def half_known(target: Target, name: str) -> ConnectorError:
 
 
 def newest_marker(target: Target, name: str) -> Marker:
-    """Return the marker of a job and sink that readers see; transactions of others are waited for."""
+    """Return the marker of a job and sink that readers see. Wait for transactions of others."""
     assert target.markers is not None
     partition = f"{target.markers}/0"
     with closing(_log(target, (target.markers,), "read_committed")) as log:
@@ -256,7 +256,7 @@ def _records(log: KafkaLog, partition: str, first: int, end: int) -> Iterator[tu
 
 
 def _decided_end(target: Target, log: KafkaLog, partition: str) -> int:
-    """Return an end of the marker topic before which everything is decided that was there at the time of the call."""
+    """Return an end of the marker topic before which all transactions of the time of the call are decided."""
     assert target.markers is not None
     patience = _patience_with_others(target, target.markers)
     with closing(_log(target, (target.markers,), "read_uncommitted")) as undecided:

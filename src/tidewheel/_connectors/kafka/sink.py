@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pyarrow as pa
 
 from tidewheel._codecs.base import PayloadCodec, payload_codec
@@ -16,17 +17,17 @@ from tidewheel._connectors.messages import check_size
 from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedBatches
 from tidewheel._time.duration import Duration
-from tidewheel.errors import ConfigError, OperatorError
+from tidewheel.errors import ConfigError, StepError
 
 _PRODUCERS = 8
-"""How many producers stay open. Each run of a fleet is a producer of its own, and a node publishes for many in its life."""
+"""The maximum number of open producers. Each run of a fleet has one, and a node publishes for many runs."""
 
 
 def kafka(
     brokers: str,
     topic: str,
     *,
-    key: str | None = None,
+    key: str | Literal[False] | None = None,
     codec: PayloadCodec | None = None,
     exactly_once: bool = True,
     marker_topic: str = "tidewheel-markers",
@@ -35,8 +36,9 @@ def kafka(
 ) -> Kafka:
     """Send records to a topic. Exactly once to readers of committed transactions; `exactly_once=False`, at least once, is faster.
 
-    A message's value is what the codec makes of the record, JSON unless another is given; its key is the column `key`, as
-    bytes or text, and decides the partition. Messages of one key are sent in the order of the records.
+    A message's value is what the codec makes of the record, JSON unless another is given; its key is the key
+    of the stream, as bytes or text, and decides the partition. `key` names another column; `key=False` sends messages without
+    keys. A key that is a tuple is sent as a JSON list. Messages of one key are sent in the order of the records.
 
     A commit is one transaction, which also writes the batch marker of job and sink, so that a commit that is published
     again after a crash is recognised. Readers must ask for `isolation.level=read_committed` (the default of librdkafka
@@ -48,7 +50,7 @@ def kafka(
     if not isinstance(topic, str) or not topic or topic == marker_topic:
         raise ConfigError(f"a Kafka sink sends to a topic that is not its marker topic, not to {topic!r}")
     target = Target(connection(brokers, options, timeout), topic, marker_topic if exactly_once else None)
-    return Kafka(target, key, json() if codec is None else payload_codec(codec))
+    return Kafka(target, key, (json() if codec is None else payload_codec(codec)).for_topic(topic))
 
 
 class Kafka(Sink):
@@ -56,14 +58,22 @@ class Kafka(Sink):
 
     guarantee: Guarantee = "exactly once"
 
-    def __init__(self, target: Target, key: str | None, codec: PayloadCodec) -> None:
-        """Take the settings; the brokers are asked when the job starts."""
+    def __init__(
+        self, target: Target, key: str | Literal[False] | None, codec: PayloadCodec, *, tuples: bool = False
+    ) -> None:
+        """Take the settings. Nothing is contacted before the job starts."""
         self.target, self.key, self.codec = target, key, codec
+        self._tuples = tuples
+        """Whether keys can be tuples, which are columns of structs."""
         if target.markers is None:
             self.guarantee = "at least once"
         self._largest: int | None = None
         """How many bytes a message may have, known from the start of the job on."""
         self._sending: dict[tuple[str, str], Plain | Transactions] = {}
+
+    def keyed_by(self, column: str | None) -> Kafka:
+        """Use the key of the stream as the key of messages, unless `key` was given."""
+        return self if column is None or self.key is not None else Kafka(self.target, column, self.codec, tuples=True)
 
     def describe(self) -> str:
         """Return a few words for messages."""
@@ -73,16 +83,17 @@ class Kafka(Sink):
         return f"Kafka topic {self.target.topic}"
 
     def start(self, job: str) -> None:
-        """Check that the topic is there, and make the one of the markers."""
+        """Check that the topic exists, create the marker topic, and let the codec check its schema."""
         check_topics(self.target)
+        self.codec.prepare()
         self._largest = largest_message(self.target)
 
     def open(self, staging: Staging) -> SinkPartition:
         """Begin a task's output: payloads, staged in the job's store."""
-        return _Payloads(staging, self.key, self.codec, self._largest)
+        return _Payloads(staging, self.key or None, self.codec, self._largest, tuples=self._tuples)
 
     def publish(self, publication: Publication) -> None:
-        """Send what was staged, unless the marker says that it is there."""
+        """Send what was staged, unless the marker shows that it was sent."""
         if not publication.tokens:
             return
         name = (publication.job, publication.sink)
@@ -102,7 +113,7 @@ class Kafka(Sink):
                 self._sending.pop(name).close()
 
     def forget(self, job: str, sink: str, runs: Sequence[int]) -> None:
-        """Let go of the markers of runs that are over."""
+        """Delete the publish markers of finished runs."""
         if self.target.markers is not None:
             forget_runs(self.target, job, sink, runs)
 
@@ -112,10 +123,13 @@ class Kafka(Sink):
 
 
 class _Payloads(StagedBatches):
-    """Encodes in the tasks, so that the driver has nothing to do but send."""
+    """Encodes records in the tasks, so that the driver only sends."""
 
-    def __init__(self, staging: Staging, key: str | None, codec: PayloadCodec, largest: int | None) -> None:
+    def __init__(
+        self, staging: Staging, key: str | None, codec: PayloadCodec, largest: int | None, *, tuples: bool = False
+    ) -> None:
         super().__init__(staging)
+        self._tuples = tuples
         self._name, self._key, self._codec, self._largest = staging.sink, key, codec, largest
 
     def write(self, columns: pa.RecordBatch) -> None:
@@ -124,7 +138,7 @@ class _Payloads(StagedBatches):
         try:
             values = self._codec.encode(columns)
         except ConfigError as error:
-            raise OperatorError(f"sink {self._name!r}: {error}") from error
+            raise StepError(f"sink {self._name!r}: {error}") from error
         keys = self._keys(columns)
         sizes = [value + key for value, key in zip(values, keys.to_pylist(), strict=True) if value and key]
         check_size([*filter(None, values), *sizes], self._largest, self._name)
@@ -135,13 +149,15 @@ class _Payloads(StagedBatches):
             return pa.nulls(columns.num_rows, pa.binary())
         at = columns.schema.get_field_index(self._key)
         if at < 0:
-            raise OperatorError(
+            raise StepError(
                 f"sink {self._name!r}: there is no column {self._key!r} to be the key; "
                 f"there are {', '.join(columns.schema.names)}"
             )
         keys = columns.column(at)
+        if self._tuples and pa.types.is_struct(keys.type):
+            return pa.array([msgspec.json.encode(list(key.values())) for key in keys.to_pylist()], pa.binary())
         if pa.types.is_nested(keys.type):
-            raise OperatorError(
+            raise StepError(
                 f"sink {self._name!r}: the column {self._key!r} is {keys.type}, and a key is bytes, text or a number"
             )
         return keys if pa.types.is_binary(keys.type) else keys.cast(pa.string()).cast(pa.binary())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,23 +16,25 @@ from tidewheel._connectors.kafka.client import connection
 from tidewheel._connectors.kafka.log import KafkaLog, Lost, Start, Topics
 from tidewheel._connectors.kafka.topic_ids import is_id
 from tidewheel._connectors.log_source import PartitionedSource, Positions
+from tidewheel._connectors.log_stream import LogReader
 from tidewheel._connectors.source import Source, Unread
 from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError
 
 _SPARK_CONNECTOR = "kafka"
-"""The kind under which versions before recorded the offsets of Spark's own connector."""
+"""The kind under which earlier versions recorded the offsets of Spark's own connector."""
 
 
 def kafka(
     brokers: str,
-    topics: str | Sequence[str],
+    topics: str | Sequence[str] | re.Pattern[str],
     *,
     start: Literal["earliest", "latest"] | datetime.datetime | Mapping[Any, Any] = "earliest",
     lost: Lost = "fail",
     headers: bool = False,
     max_records: int | None = None,
     timeout: Duration = "30 s",
+    group: str | None = None,
     options: Mapping[str, Any] | None = None,
     connector: str | None = None,
 ) -> Source:
@@ -49,10 +52,17 @@ def kafka(
     option `isolation.level` says otherwise. `options` are librdkafka's; `TIDEWHEEL_KAFKA_SASL_PASSWORD` in the environment is
     the option `sasl.password`, and so on. `timeout` is how long the brokers may be silent.
 
+    `topics` can be a compiled pattern, `re.compile("orders-.*")`, which the whole name of a topic must match. Topics that
+    are created later, and match, are read from their first record. With `group`, each commit also stores its offsets under
+    that consumer group, so that tools of Kafka show the lag. The job never reads them back.
+
     To read with Spark's own connector, use `sources.dataframe(lambda spark: spark.readStream.format("kafka")…)`.
     """
-    names = (topics,) if isinstance(topics, str) else tuple(topics)
-    if not names or not all(isinstance(name, str) and name for name in names):
+    pattern = topics if isinstance(topics, re.Pattern) else None
+    names = () if isinstance(topics, re.Pattern) else (topics,) if isinstance(topics, str) else tuple(topics)
+    if pattern is not None and not isinstance(pattern.pattern, str):
+        raise ConfigError(f"the pattern of a Kafka source is one of text, re.compile('orders-.*'), not {topics!r}")
+    if (not names and pattern is None) or not all(isinstance(name, str) and name for name in names):
         raise ConfigError(f"a Kafka source reads a topic, or several, not {topics!r}")
     if lost not in get_args(Lost):
         raise ConfigError(f"lost= is one of {', '.join(get_args(Lost))}, not {lost!r}")
@@ -63,8 +73,11 @@ def kafka(
         )
     if connector is not None:
         warnings.warn("connector= has no effect any more: leave it out", DeprecationWarning, stacklevel=2)
-    reading = Topics(connection(brokers, options, timeout), names, _start(start, names), lost, headers)
-    return KafkaSource(reading, max_records)
+    if group is not None and (not isinstance(group, str) or not group):
+        raise ConfigError(f"group= is the name of a consumer group, not {group!r}")
+    connected = connection(brokers, options, timeout)
+    reading = Topics(connected, names, _start(start, names, pattern), lost, headers, pattern)
+    return KafkaSource(reading, max_records, group)
 
 
 class KafkaSource(PartitionedSource):
@@ -72,14 +85,22 @@ class KafkaSource(PartitionedSource):
 
     kind = "kafka-log"
 
-    def __init__(self, topics: Topics, max_records: int | None) -> None:
-        """Take the settings; the brokers are asked when the job starts."""
+    def __init__(self, topics: Topics, max_records: int | None, group: str | None = None) -> None:
+        """Take the settings. Nothing is contacted before the job starts."""
         super().__init__(partial(KafkaLog, topics), topics.schema, max_records)
-        self.topics = topics
+        self.topics, self.group = topics, group
+
+    def reader(self) -> LogReader:
+        if self.group is None:
+            return super().reader()
+        from tidewheel._connectors.kafka.group import GroupOffsets, GroupReader
+
+        offsets = GroupOffsets(self.topics.connection, self.group)
+        return GroupReader(self.opener, self.schema, self.max_records, offsets)
 
     def describe(self) -> str:
         """Return a few words for messages."""
-        return f"Kafka {', '.join(self.topics.names)} at {self.topics.connection.brokers}"
+        return f"Kafka {self.topics.spelled()} at {self.topics.connection.brokers}"
 
     def adopt(self, old: OldPosition, seen: Sequence[SeenFile]) -> Position | None:
         if old.kinds == (_SPARK_CONNECTOR,):
@@ -100,7 +121,7 @@ def offsets_of_spark(text: str) -> Positions:
     return {f"{topic}/{number}": offset for topic, part in recorded.items() for number, offset in part.items()}
 
 
-def _start(start: Any, topics: tuple[str, ...]) -> Start:
+def _start(start: Any, names: tuple[str, ...], pattern: re.Pattern[str] | None) -> Start:
     if start in ("earliest", "latest"):
         return Start(start)
     if isinstance(start, datetime.datetime):
@@ -109,8 +130,9 @@ def _start(start: Any, topics: tuple[str, ...]) -> Start:
         return Start("time", milliseconds=int(start.timestamp() * 1000))
     if isinstance(start, Mapping):
         nested = all(isinstance(value, Mapping) for value in start.values())
-        by_topic = start if nested else {topics[0]: start}
-        if (nested or len(topics) == 1) and by_topic.keys() <= set(topics):
+        by_topic = start if nested or not names else {names[0]: start}
+        own = names.__contains__ if pattern is None else pattern.fullmatch
+        if (nested or len(names) == 1) and all(map(own, by_topic)):
             try:
                 return Start(
                     "offsets",

@@ -1,4 +1,4 @@
-"""Which topics a job's offsets are of: a topic that was deleted and made again has the old name, and another id.
+"""Detect topics that were deleted and created again: they have the old name and another id.
 
 Positions have an entry for each topic, beside those of its partitions: the id of the topic, as a number. It never
 changes, so there is nothing to read between two of them.
@@ -28,7 +28,7 @@ class TopicIds:
         self._admin: Any = None
 
     def of(self, topics: Sequence[str]) -> Positions:
-        """Return the entries of topics; none for a topic whose id the brokers do not tell, as those before Kafka 2.8."""
+        """Return the entries of topics. Brokers before Kafka 2.8 do not report ids: such topics have no entry."""
         from confluent_kafka import KafkaException, TopicCollection
         from confluent_kafka.admin import AdminClient
 
@@ -61,7 +61,7 @@ class TopicIds:
 
 
 def is_id(entry: str) -> bool:
-    """Tell whether an entry of positions is the id of a topic, and not the offset of a partition.
+    """Return whether an entry of positions is the id of a topic, and not the offset of a partition.
 
     >>> is_id("orders#id"), is_id("orders/0")
     (True, False)

@@ -1,4 +1,4 @@
-"""Sending to Kafka: a transaction with its marker, or plainly.
+"""Send to Kafka: in a transaction with its marker, or without transactions.
 
 Why a repeat is recognised. The transactional id is the name of job and sink, so `init_transactions` ends whatever
 transaction an earlier process has left: afterwards it is committed whole, or aborted whole, and that process can neither
@@ -32,10 +32,10 @@ from tidewheel._connectors.kafka.markers import (
     Range,
     Sent,
     Target,
-    half_known,
     keys_of,
     newest_marker,
     to_send_again,
+    unknown_ranges,
 )
 from tidewheel._connectors.marker import Marker
 from tidewheel._connectors.over_runs import over_marker, over_stream, over_stream_of, refuse_over, streams_of
@@ -58,7 +58,7 @@ _LOG = logger(__name__)
 _MESSAGE_BYTES, _OVERHEAD = 1_000_000, 1_000
 """The largest message of librdkafka unless `message.max.bytes` says another, and room for what is sent with it."""
 _ENDINGS, _ENDINGS_IN_TARGET = 6, 2
-"""How often a sink drops what has no end: brokers may forget the ending too. What is left in the target is of others."""
+"""How often a sink aborts transactions without an end: brokers may forget the abort too. The rest belongs to others."""
 _LIMIT = "transaction.timeout.ms"
 _DEFAULT_LIMIT = 60_000
 """How many milliseconds a transaction may last, as librdkafka has it."""
@@ -66,7 +66,7 @@ _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PROD
 
 
 def forget_runs(target: Target, job: str, sink: str, runs: Sequence[int]) -> None:
-    """Let go of the markers of runs of a fleet that are over."""
+    """Delete the publish markers of finished runs of a fleet."""
     names = [_name_of(stream, sink) for stream in streams_of(job, runs)]
     Transactions(target, over_stream(job), sink).forget(names, over_marker(runs))
 
@@ -84,8 +84,8 @@ class _NotDecided(ConnectorUnavailable):
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Tell what nobody here can mend by the error that users know."""
+def _as_unavailable() -> Iterator[None]:
+    """Raise internal errors that cannot be handled here as the public error class."""
     try:
         yield
     except (_TransactionTimedOut, _NotDecided) as error:
@@ -119,7 +119,7 @@ class Transactions:
         except (FencedError, _TransactionTimedOut, _NotDecided) as error:
             # Who fenced this one may have published for it. Then the marker says so; else it is ours to do.
             _LOG.warning("%s; asking for the marker again", error)
-            with _told():
+            with _as_unavailable():
                 self._publish(publication)
 
     def _publish(self, publication: Publication) -> None:
@@ -135,13 +135,13 @@ class Transactions:
             self.close()
             raise
 
-    @_told()
+    @_as_unavailable()
     def forget(self, sinks: Iterable[str], marker: Marker) -> None:
-        """Let go of the markers of other names, and write the over marker unless it is there, or a later one; all at once."""
+        """Delete the markers of other names and write the over marker, unless it or a later one exists, in one transaction."""
         try:
             self._open()
             known = newest_marker(self._target, self._name)
-            doing = "let go of markers"
+            doing = "delete markers"
             produce = partial(self._do, doing, self._producer.produce, self._target.markers)
             self._do(doing, self._producer.begin_transaction)
             if known.sequence < marker.sequence:
@@ -154,14 +154,14 @@ class Transactions:
             self.close()
 
     def close(self) -> None:
-        """Let go of the producer; the next publication takes another."""
+        """Drop the producer; the next publication creates another one."""
         self._producer = None
         if self._topic is not None:
             self._topic.close()
             self._topic = None
 
     def _begin(self) -> None:
-        """Take the transactional id, and see to it that what was sent under it before is seen whole, or not at all."""
+        """Take the transactional id, and make sure that readers see all or nothing of what was sent under it before."""
         topic = self._topic = MarkerTopic(self._target, self._name)
         for number in range(_ENDINGS):
             self._open()
@@ -181,7 +181,7 @@ class Transactions:
         last = topic.last()
         if last is not None and (last.is_note or not last.is_seen):
             if last.sent.where is None:
-                raise half_known(self._target, self._name)
+                raise unknown_ranges(self._target, self._name)
             again = to_send_again(last, topic.seen(last.sent.where))
             if again is not None:
                 _LOG.warning(
@@ -203,7 +203,7 @@ class Transactions:
         self._do("begin transactions", self._producer.init_transactions, self._connection.timeout)
 
     def _note(self, last: Last) -> None:
-        """Write down a marker that may be dropped; durable when this returns."""
+        """Note a marker that may be dropped. The note is durable when this returns."""
         from confluent_kafka import Producer
 
         assert self._topic is not None
@@ -221,7 +221,7 @@ class Transactions:
             raise self._connection.failed(doing, refused[0] if refused else self._errors.text("no answer"))
 
     def _drop(self, topic: str, partitions: Iterable[int]) -> None:
-        """Drop what has no end in some partitions: a transaction that is aborted there ends it too."""
+        """Drop transactions without an end in some partitions: an aborted transaction there ends them too."""
         assert self._topic is not None
         doing = f"end a transaction in {topic}"
         self._do(doing, self._producer.begin_transaction)
@@ -295,7 +295,7 @@ class Transactions:
             raise self._connection.failed(doing, self._errors.text(silent))
 
     def _abort(self) -> None:
-        """Let readers go on at once; whoever comes next would abort the transaction too."""
+        """Abort the transaction, so that readers need not wait for the next run to do it."""
         from confluent_kafka import KafkaException
 
         try:
@@ -329,7 +329,7 @@ class Transactions:
 
 
 def send_all(producer: Any, topic: str, messages: Iterable[Message], **more: Any) -> None:
-    """Hand messages to the producer, and wait where it is full."""
+    """Pass messages to the producer, and wait while its queue is full."""
     produce = producer.produce
     for key, value, *partition in messages:
         while True:
@@ -347,7 +347,7 @@ def payloads(publication: Publication) -> Iterator[Message]:
 
 
 class Plain:
-    """Messages without transactions. A failure closes the producer, so that nothing is sent behind the caller's back."""
+    """Sends without transactions. A failure closes the producer, so that nothing is sent later."""
 
     def __init__(self, target: Target) -> None:
         """Take the target; nothing is contacted yet."""
@@ -355,7 +355,7 @@ class Plain:
         self._producer: Any = None
 
     def publish(self, publication: Publication) -> None:
-        """Send, and wait until the brokers have all of it."""
+        """Send, and wait until the brokers have acknowledged everything."""
         try:
             self._publish(publication)
         except BaseException:
@@ -365,7 +365,7 @@ class Plain:
             raise
 
     def close(self) -> None:
-        """Let go of the producer; the next publication takes another."""
+        """Drop the producer; the next publication creates another one."""
         self._producer = None
 
     def _publish(self, publication: Publication) -> None:
@@ -391,7 +391,7 @@ class Plain:
 
 
 def check_topics(target: Target) -> None:
-    """Check that the target is there, and make the marker topic where it is lacking."""
+    """Check that the target exists, and create the marker topic if it is missing."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
@@ -432,18 +432,18 @@ def largest_message(target: Target) -> int:
 
     limits = [int(target.connection.options.get("message.max.bytes", _MESSAGE_BYTES))]
     topic = ConfigResource(ResourceType.TOPIC, target.topic)
+    # A client that nobody holds is closed before the brokers answer.
+    admin = client(AdminClient, target.connection)
     # Who may write to a topic need not have the right to see its settings.
     with contextlib.suppress(KafkaException):
-        settings = (
-            client(AdminClient, target.connection).describe_configs([topic])[topic].result(target.connection.timeout)
-        )
+        settings = admin.describe_configs([topic], request_timeout=target.connection.timeout)[topic].result()
         if "max.message.bytes" in settings:
             limits.append(int(settings["max.message.bytes"].value))
     return min(limits) - _OVERHEAD
 
 
 def _check_retention(admin: Any, target: Target) -> None:
-    """Refuse a marker topic that lets markers go: a commit that is published again would not be recognised."""
+    """Refuse a marker topic that deletes markers: a repeated publication would not be recognised."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""collect: records in a list of this process."""
+"""collect: add records to a list of this process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tidewheel._values.columns import records
 
 
 def collect(into: list[dict[str, Any]] | None = None) -> Collect:
-    """Add every record, as a dict of its columns, to a list: the one given, or the sink's own `records`.
+    """Add each record, as a dict of its columns, to a list: the given one, or the sink's own `records`.
 
-    Exactly once within one process; a list does not outlive it. A run in a new process begins with the output of
-    the newest commit, since it cannot know whether that was seen.
+    Exactly once within one process. A run in a new process starts with the output of the newest commit, because the lists
+    of earlier processes are lost.
 
     >>> collect().records
     []
@@ -22,7 +22,7 @@ def collect(into: list[dict[str, Any]] | None = None) -> Collect:
 
 
 class Collect(Sink):
-    """Exactly once within one process: what is published twice is added once."""
+    """Exactly once within one process: a repeated publication adds nothing."""
 
     guarantee = "exactly once"
 
@@ -36,7 +36,7 @@ class Collect(Sink):
 
     def publish(self, publication: Publication) -> None:
         """Add the rows of each task whose rows were not added before."""
-        # A token names a file that no other attempt of any run has, so it tells repeats also where numbers start anew.
+        # A token is unique to an attempt of a run, so it detects repeats even if sequences start again.
         fresh = [token for token in publication.tokens if token not in self._added]
         for batch in published_batches(publication, fresh):
             self.records.extend(records(batch))

@@ -1,4 +1,4 @@
-"""console: records on the screen."""
+"""console: print records."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tidewheel._core.text import printable
 from tidewheel._values.columns import records
 
 
-def console(limit: int | None = 20) -> Sink:
+def console(limit: int | None = 20) -> Console:
     """Print each commit's records: a table on a terminal, else a line per record; `limit` of them at most, None for all.
 
-    At least once: the records of the newest commit are printed again after a restart.
+    At least once: a restart prints the records of the newest commit again.
     """
     return Console(limit)
 
 
 class Console(Sink):
-    """At least once: paper cannot be taken back."""
+    """At least once, because printed records cannot be removed."""
 
     guarantee = "at least once"
 
@@ -44,7 +44,7 @@ class Console(Sink):
 
 
 def _print(line: str) -> None:
-    """Print a line, with escapes for the characters that the output's encoding lacks: the records are committed."""
+    """Print a line; escape characters that the encoding of the output does not have."""
     encoding = sys.stdout.encoding or "utf-8"
     print(line.encode(encoding, "backslashreplace").decode(encoding))
 
@@ -62,7 +62,7 @@ def _print_table(title: str, rows: list[dict[str, Any]], total: int) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    # Rows of one commit may differ in their columns where nothing declares them.
+    # Without a declared type, the rows of one commit may have different columns.
     names = list(dict.fromkeys(name for row in rows for name in row))
     more = f"… {total - len(rows)} more" if total > len(rows) else None
     table = Table(

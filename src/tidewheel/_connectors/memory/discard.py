@@ -1,4 +1,4 @@
-"""discard: a sink for nothing."""
+"""discard: count records and drop them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pyarrow as pa
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 
 
-def discard() -> Sink:
+def discard() -> Discard:
     """Count records and drop them: to measure a program without its output. Exactly once, trivially.
 
-    The count is the job's own, under the sink's name, in every checkpoint.
+    Every checkpoint has the count, under the name of the sink.
     """
     return Discard()
 

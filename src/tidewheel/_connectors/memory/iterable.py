@@ -26,24 +26,22 @@ def iterable(items: Iterable[Mapping[str, Any]], batch_size: int | None = None, 
 @overload
 def iterable(items: Iterable[T], batch_size: int | None = None, partitions: int = 1) -> Source[T]: ...
 def iterable(items: Iterable[Any], batch_size: int | None = None, partitions: int = 1) -> Source[Any]:
-    """Give the items in order, `batch_size` of them in each batch (None: all in one), read by `partitions` tasks.
+    """Read the items of a list in order, `batch_size` items per batch (None: all in one), with `partitions` tasks.
 
-    Dicts, rows, dataclasses and `msgspec.Struct`s give their columns; a number, a string and so on is the one column
-    `value`. Where the program declares nothing, dataclasses and Structs come as themselves, plain values as
-    themselves, and dicts as rows, as from any other source.
+    The fields of dicts, rows, dataclasses and `msgspec.Struct`s become columns; a number or a string becomes the column
+    `value`. If the program declares no type, dataclasses, Structs and plain values keep their type, and dicts become rows.
 
-    On replay the same positions are read again: a program that starts again must give the same items, and may give more
-    behind them.
+    A program that starts again must pass the same items, and may append more: the job continues at its position.
     """
     if batch_size is not None and batch_size < 1:
-        raise ConfigError(f"batch_size is the number of items in a batch, at least 1, not {batch_size}")
+        raise ConfigError(f"batch_size, the number of items in a batch, must be at least 1, not {batch_size}")
     if partitions < 1:
-        raise ConfigError(f"partitions is the number of tasks that read, at least 1, not {partitions}")
+        raise ConfigError(f"partitions, the number of tasks that read, must be at least 1, not {partitions}")
     return IterableSource(items, batch_size, partitions)
 
 
 class IterableSource(Source[Any]):
-    """Items of the program; the position is how many of them were read."""
+    """Items of the program. The position is the number of items that were read."""
 
     kind = "iterable"
 
@@ -67,7 +65,7 @@ class IterableSource(Source[Any]):
         from tidewheel._connectors.memory.iterable_stream import IterableReader
 
         table = self.table()
-        # The types that Spark has: a program sees the same values from any source.
+        # Use the types of Spark, so that a program sees the same values from any source.
         types = arrow_schema(spark_schema(table.schema))
         return IterableReader(table.cast(types), self.batch_size, self.partitions)
 
@@ -86,7 +84,7 @@ class IterableSource(Source[Any]):
             schema = shape.schema()
             if schema is None:
                 raise ConfigError(
-                    "an iterable without items does not tell its columns; declare them at the source (value=…), "
+                    "the columns of an empty iterable are unknown; declare them at the source (value=…), "
                     "with a dataclass, a msgspec.Struct or a type such as int"
                 )
             return schema.empty_table()
@@ -97,7 +95,7 @@ class IterableSource(Source[Any]):
 
 
 def _plain_row(item: Any) -> Any:
-    """Turn a row of Spark's into a dict; everything else is what it is."""
+    """Convert a Spark row to a dict; return other values unchanged."""
     return item.asDict(recursive=True) if hasattr(item, "asDict") else item
 
 

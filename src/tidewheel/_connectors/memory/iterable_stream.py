@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidewheel._checkpoint.manifest import Position
-from tidewheel._connectors.source import SourceReader
+from tidewheel._connectors.source import SourceReader, smaller
 from tidewheel._connectors.split import Split, fitted
 from tidewheel.errors import StateError
 
 
 @dataclass(frozen=True)
 class IterableSplit(Split):
-    """One task's items, which travel with it as an Arrow stream."""
+    """The items of one task, as an Arrow stream."""
 
     data: bytes
     size: int
@@ -26,12 +26,12 @@ class IterableSplit(Split):
 
 
 class IterableReader(SourceReader):
-    """Reads by positions: the same range gives the same items."""
+    """Read by positions. The same range always has the same items."""
 
     fixed_start = True
 
     def __init__(self, rows: pa.Table, batch_size: int | None, partitions: int) -> None:
-        """Take the items as columns, the size of a batch (None: all), and into how many slices a batch is cut."""
+        """Take the items as columns, the size of a batch (None: all), and the number of slices per batch."""
         self.schema, self._rows, self._batch_size, self._slices = rows.schema, rows, batch_size, partitions
 
     def start(self) -> Position:
@@ -41,10 +41,15 @@ class IterableReader(SourceReader):
         at, length = _number(start), int(self._rows.num_rows)
         if at > length:
             raise StateError(
-                f"the job has read {at} items of an iterable that has {length}; a program that starts again must give the same "
-                "items, and may add more behind them"
+                f"the job has read {at} items of an iterable that has {length}; a program that starts again must "
+                "pass the same "
+                "items, and may append more"
             )
-        return length if self._batch_size is None else min(at + self._batch_size, length)
+        most = smaller(self._batch_size, self.limit)
+        return length if most is None else min(at + most, length)
+
+    def amount(self, start: Position, end: Position) -> int:
+        return _number(end) - _number(start)
 
     def splits(self, start: Position, end: Position, tasks: int) -> list[Split]:
         rows = self._rows.slice(_number(start), _number(end) - _number(start))
@@ -65,7 +70,7 @@ def _number(position: Position) -> int:
 
 
 def cuts(length: int, slices: int) -> list[tuple[int, int]]:
-    """Return where to cut and how long each piece is: at most `slices` pieces, none empty, as even as can be.
+    """Return start and length of at most `slices` pieces of nearly equal length, none of them empty.
 
     >>> cuts(5, 2), cuts(1, 3)
     ([(0, 3), (3, 2)], [(0, 1)])

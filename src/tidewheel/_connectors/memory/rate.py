@@ -23,27 +23,27 @@ _AT_ONCE = 100_000
 
 
 def rate(rows_per_second: int, *, partitions: int | None = None, ramp_up: Duration | None = None) -> Source:
-    """Give rows `timestamp`, `value` with the values 0, 1, 2, … at this pace, for trials and soaks.
+    """Generate rows `timestamp`, `value` with the values 0, 1, 2, … at this rate, for tests and load tests.
 
     On replay a batch has the same values and timestamps again. The first batch after a pause has everything that was due
-    meanwhile, and so has the one batch under the trigger "available-now". `ramp_up`, such as "10s", is the time until the pace
+    meanwhile, and so has the one batch of a run with until="caught-up". `ramp_up`, such as "10s", is the time until the pace
     is reached. A batch is read by up to `partitions` tasks (None: as many as the job has).
     """
     if rows_per_second < 1:
         raise ConfigError(f"rate needs at least one row per second, not {rows_per_second}")
     if partitions is not None and partitions < 1:
-        raise ConfigError(f"partitions is the number of tasks that read, at least 1, not {partitions}")
+        raise ConfigError(f"partitions, the number of tasks that read, must be at least 1, not {partitions}")
     seconds = 0 if ramp_up is None else nanoseconds(ramp_up, "ramp_up of the source rate") // 10**9
     return Rate(rows_per_second, partitions, seconds)
 
 
 class Rate(Source):
-    """Numbered rows; the position is when the job began, and how many seconds of rows it has read."""
+    """Numbered rows. The position has the start time of the job, and for how many seconds it has read rows."""
 
     kind = "rate"
 
     def __init__(self, rows_per_second: int, partitions: int | None, ramp_up: int) -> None:
-        """Take the pace, the number of tasks, and after how many seconds the pace is reached."""
+        """Take the rate, the number of tasks, and the seconds until the rate is reached."""
         self.rows_per_second, self.partitions, self.ramp_up = rows_per_second, partitions, ramp_up
 
     def open(self) -> RateReader:
@@ -54,18 +54,18 @@ class Rate(Source):
 
     def adopt(self, old: OldPosition, seen: Sequence[SeenFile]) -> Position | None:
         seconds = super().adopt(old, seen)
-        # Spark wrote when the stream began into a small file of its own.
+        # Spark stored the start time of the stream in a small file.
         began = [text.split("\n")[-1] for _, text in sorted(old.files.items())]
         return {"began_ms": int(began[-1]), "seconds": seconds} if seconds is not None and began else None
 
 
 class RateReader(SourceReader):
-    """Counts the seconds since the job began."""
+    """Count the seconds since the job started."""
 
     def __init__(
         self, rows_per_second: int, partitions: int | None, ramp_up: int, clock: Callable[[], float] = time.time
     ) -> None:
-        """Take the pace; `clock` gives seconds since 1970."""
+        """Take the rate; `clock` returns seconds since 1970."""
         self.schema = _SCHEMA
         self._pace, self._partitions, self._ramp_up, self._clock = rows_per_second, partitions, ramp_up, clock
         self._now: float | None = None
@@ -79,8 +79,15 @@ class RateReader(SourceReader):
     def end(self, start: Position) -> Position:
         began, seconds = _parts(start)
         now = self._clock() if self._now is None else self._now
-        # A clock that was set back gives no rows until it has caught up.
-        return {"began_ms": began, "seconds": max(seconds, int(now * 1000 - began) // 1000)}
+        # If the clock was set back, there are no rows until it has caught up.
+        end = max(seconds, int(now * 1000 - began) // 1000)
+        if self.limit is not None:
+            end = min(end, seconds + max(1, self.limit // self._pace))
+        return {"began_ms": began, "seconds": end}
+
+    def amount(self, start: Position, end: Position) -> int:
+        first, last = (value_at(_parts(position)[1], self._pace, self._ramp_up) for position in (start, end))
+        return last - first
 
     def splits(self, start: Position, end: Position, tasks: int) -> list[Split]:
         began, first = _parts(start)
@@ -95,7 +102,7 @@ class RateReader(SourceReader):
 
 @dataclass(frozen=True)
 class RateSpan:
-    """What the rows of a batch have in common."""
+    """The common settings of the rows of a batch."""
 
     from_ms: int
     ms_per_row: float
@@ -121,7 +128,7 @@ class RateSplit(Split):
 
 
 def value_at(second: int, pace: int, ramp_up: int) -> int:
-    """Return how many rows come before a second. The pace grows by the same number each second until it is reached.
+    """Return the number of rows before a second. During the ramp-up, the rate grows by the same number each second.
 
     >>> [value_at(second, 10, 4) for second in range(7)]
     [0, 2, 6, 12, 20, 30, 40]

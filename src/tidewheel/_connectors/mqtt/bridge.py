@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from tidewheel._connectors.inbox import Block, Inbox, Stored, open_inbox
 from tidewheel._connectors.mqtt.client import MqttConnection
 from tidewheel._core import faults
 from tidewheel._core.closing import Closing
@@ -19,6 +18,7 @@ from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._core.urls import Url
 from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConnectorError, CorruptError
+from tidewheel.fleet._inbox import Block, Inbox, Stored, open_inbox
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
@@ -81,7 +81,8 @@ class MqttBridge(Closing):
         self._writer = BackgroundThread(self._write, f"mqtt {bridging.client_id}", self._writer_failed)
         try:
             self._number = self._inbox.marks(self._producer).get(0, 0)
-            # Before there is a connection: what a broker has kept may come first, and it may wait for the acknowledgements.
+            # Before there is a connection: what a broker has kept may come first, and it may wait for the
+            # acknowledgements.
             self._writer.start()
             self._connection = MqttConnection(
                 bridging.url,
@@ -103,7 +104,8 @@ class MqttBridge(Closing):
         """Raise why the bridge came to an end, if it did."""
         if self._failed is not None:
             raise ConnectorError(
-                f"the bridge from {self._url} ended, and acknowledges nothing more: {type(self._failed).__name__}: {self._failed}"
+                f"the bridge from {self._url} ended, and acknowledges nothing more: {type(self._failed).__name__}: "
+                f"{self._failed}"
             ) from self._failed
 
     def wait_quiet(self, quiet: Duration) -> None:
@@ -193,6 +195,7 @@ def arrived(stored: Stored) -> Arrived:
         return _decode(stored.block.data)
     except UNDECODABLE as error:
         raise CorruptError(
-            f"the block at position {stored.position} of the buffer, written by {stored.producer!r}, does not decode ({error}); "
+            f"the block at position {stored.position} of the buffer, written by {stored.producer!r}, does not decode "
+            f"({error}); "
             "it was not written by a bridge"
         ) from None

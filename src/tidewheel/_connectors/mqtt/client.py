@@ -60,7 +60,8 @@ class MqttConnection(Closing):
         except ssl.SSLCertVerificationError as error:
             self._forget()
             raise ConnectorError(
-                f"{self.url} shows a certificate that is not trusted ({error.verify_message}); give its authority with ?ca=file"
+                f"{self.url} shows a certificate that is not trusted ({error.verify_message}); give its authority "
+                "with ?ca=file"
             ) from error
         except OSError as error:
             self._forget()

@@ -33,16 +33,15 @@ def mqtt(
     timeout: Duration = "10 s",
     patience: Duration = "30 s",
 ) -> Mqtt:
-    """Send a message for every record to `topic`, in which `{sensor}` stands for the value of that column, with quality 1.
+    """Send a message with QoS 1 for each record to `topic`, in which `{sensor}` is replaced by the value of that column.
 
-    The data are what the codec makes of the record, JSON unless another is given (`codecs.raw("column")` sends one column).
-    With `retain` the broker keeps the last message of each topic for those who come later.
+    At least once: a commit is published when the broker has acknowledged all its messages. After a crash before that, all of
+    them are sent again in the same order. Readers that need each record once can compare an id in the data.
 
-    At least once: a commit counts as published when the broker has acknowledged all its messages, and a crash before that
-    sends all of them again, in the same order. A broker has nothing to tell a repeat by: readers that need each record
-    once tell it by an id of their own in the data.
-
-    A broker that does not answer is waited for `patience`. `url` is as at the source.
+    - `codec`: encodes the record; JSON by default. `codecs.raw("column")` sends one column unchanged.
+    - `retain`: the broker keeps the last message of each topic for later subscribers.
+    - `patience`: how long to wait for a broker that does not answer.
+    - `url`, `timeout`: as for the source.
     """
     form = Form(topic, json() if codec is None else payload_codec(codec), "+#/\0", longest=60_000, largest=_LARGEST)
     limit, patient = seconds(timeout, "the timeout of the sink mqtt"), seconds(patience, "patience of the sink mqtt")
@@ -50,7 +49,7 @@ def mqtt(
 
 
 class Mqtt(Sink):
-    """At least once: all that is committed was acknowledged by the broker, and may have been sent before."""
+    """At least once: the broker acknowledges all committed messages, some of which may be repeated."""
 
     guarantee = "at least once"
 
@@ -67,6 +66,7 @@ class Mqtt(Sink):
 
     def start(self, job: str) -> None:
         self._connected().close()
+        self.form.codec.prepare()
 
     def open(self, staging: Staging) -> SinkPartition:
         return MessagePartition(self.form, staging)

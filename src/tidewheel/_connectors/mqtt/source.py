@@ -1,4 +1,4 @@
-"""mqtt: what an MQTT broker sends, by way of a log on the disk."""
+"""mqtt: the messages of an MQTT broker, through a buffer on disk."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tidewheel._connectors.mqtt.bridge import Bridging
 from tidewheel._connectors.mqtt.client import mqtt_broker
 from tidewheel._connectors.source import Source, Unread
 from tidewheel._core.urls import Url
+from tidewheel._storage import absolute
 from tidewheel._time.duration import Duration, nanoseconds, seconds
 from tidewheel.errors import ConfigError
 
@@ -42,24 +43,24 @@ def mqtt(
 
     The columns are `topic`, `data`, `time` (of arrival) and `retained`.
 
-    A broker forgets what was acknowledged, so a bridge runs beside the job: it writes what comes to `buffer`, a folder or a
-    URL as `inbox` takes it, and acknowledges a message when it is on the disk. The job reads the buffer: there a message has a
-    position, and on replay the same positions give the same messages.
+    A broker deletes acknowledged messages. So a bridge runs in the driver while the job runs: it writes messages to `buffer`,
+    and acknowledges a message when it is on disk. The job reads the buffer by position, so a batch that runs again has the
+    same messages.
 
-    What it promises: a message of quality 1 or 2 that the broker took is read at least once, as long as the broker keeps the
-    session of the `client_id`, which it does while the job is down, and within its own limits. From the buffer on it is
-    exactly once. What it cannot promise: a message of quality 0 can get lost on the way to the broker and from it; a message
-    whose acknowledgement got lost comes twice (`deduplicate` by an id of your own); a broker that loses its sessions when it
-    is restarted loses what they held; before the first start there is no session.
+    Guaranteed: a message with QoS 1 or 2 is read at least once from the broker, as long as the broker keeps the session of the
+    `client_id`, and exactly once from the buffer. Not guaranteed: messages with QoS 0 can get lost. A message comes twice if
+    its acknowledgement got lost (use `deduplicate` with an id). A broker that loses its sessions in a restart loses their
+    messages. Messages from before the first start are not read.
 
-    A batch has about `max_records` at most: it ends between two blocks of messages that arrived together. What was read and
-    committed is let go in files of 64 MB, unless `keep`: then a job can be restored to an older checkpoint. A bounded run ends
-    when nothing has come for `quiet`. With `bridge=False` another process runs the bridge, a
-    `tidewheel.connectors.MqttBridge`, and the job only reads.
-    The `client_id` must be used by nobody else. The buffer must be reached by driver and tasks under the same path.
-
-    `url` is `mqtt://user:password@host:1883`. With `mqtts:`, or `?ca=file` for an authority of one's own and
-    `?cert=file&key=file` for a client's certificate, the connection is TLS or none is made.
+    - `buffer`: a folder, or a URL as for `inbox`, that driver and tasks reach under the same path.
+    - `client_id`: no other client may use it.
+    - `max_records`: the approximate size of a batch, which ends between blocks of messages that arrived together.
+    - `keep`: keep messages after their commit, so that the job can be restored to an older checkpoint. Otherwise they are
+      deleted in files of 64 MB.
+    - `quiet`: a bounded run ends when no message has come for this long.
+    - `bridge`: with False, another process runs the bridge, a `tidewheel.connectors.MqttBridge`, and the job only reads.
+    - `url`: `mqtt://user:password@host:1883`. With `mqtts:`, with `?ca=file` for your own certificate authority, or with
+      `?cert=file&key=file` for a client certificate, the client uses TLS or does not connect.
     """
     mqtt_broker(url)
     wanted = (topics,) if isinstance(topics, str) else tuple(topics)
@@ -67,13 +68,16 @@ def mqtt(
         raise ConfigError("an mqtt source needs the topics that it reads, such as 'sensors/#'")
     if not _CLIENT.fullmatch(client_id):
         raise ConfigError(
-            f"{client_id!r} cannot be a client_id: use 1 to 100 letters, digits, - and _ and begin with a letter or digit"
+            f"{client_id!r} cannot be a client_id: use 1 to 100 letters, digits, - and _ and begin with a letter or "
+            "digit"
         )
     if max_records is not None and max_records < 1:
-        raise ConfigError(f"max_records is the number of records in a batch, at least 1, not {max_records}")
+        raise ConfigError(f"max_records, the number of records in a batch, must be at least 1, not {max_records}")
     limit = seconds(timeout, "the timeout of the source mqtt")
     nanoseconds(quiet, "quiet of the source mqtt")
-    return MqttSource(Bridging(Url(url), wanted, Url(buffer), client_id, limit), max_records, bridge, keep, quiet)
+    return MqttSource(
+        Bridging(Url(url), wanted, Url(absolute(buffer)), client_id, limit), max_records, bridge, keep, quiet
+    )
 
 
 class MqttSource(Source):
@@ -89,7 +93,7 @@ class MqttSource(Source):
 
     def unread(self, position: Position) -> Mapping[str, Unread]:
         """Return what the buffer holds. What the broker holds for the client no MQTT client can ask."""
-        from tidewheel._connectors.inbox.source import unread_events
+        from tidewheel.fleet._inbox.source import unread_events
 
         (unread,) = unread_events(self.bridging.buffer, position).values()
         return {"buffer": unread}
@@ -98,7 +102,7 @@ class MqttSource(Source):
         return self.reader()
 
     def reader(self) -> MqttReader:
-        """Return the reader; nothing is contacted yet."""
+        """Return the reader, without connecting."""
         from tidewheel._connectors.mqtt.stream import MqttReader
 
         return MqttReader(self.bridging, self.max_records, self.bridge, self.keep, self.quiet)

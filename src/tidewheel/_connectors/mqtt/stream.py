@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tidewheel._checkpoint.manifest import Position
-from tidewheel._connectors.inbox import Inbox, Stored
-from tidewheel._connectors.inbox.offsets import positions_of
-from tidewheel._connectors.inbox.stream import InboxReader, InboxSettings, InboxSplit
 from tidewheel._connectors.mqtt.bridge import Bridging, MqttBridge, arrived, opened_buffer
 from tidewheel._connectors.mqtt.source import SCHEMA
 from tidewheel._connectors.split import Split
 from tidewheel._time.duration import Duration
+from tidewheel.fleet._inbox import Inbox, Stored
+from tidewheel.fleet._inbox.offsets import positions_of
+from tidewheel.fleet._inbox.stream import InboxReader, InboxSettings, InboxSplit
 
 
 class MqttReader(InboxReader):

@@ -113,7 +113,8 @@ class NatsConnection(Closing):
         self._last_error = str(error)
         if isinstance(error, SecureConnRequiredError):
             self._refusal = (
-                f"{self.url} is to be reached by TLS, and the server does not offer it; no user or password was sent. Check the "
+                f"{self.url} is to be reached by TLS, and the server does not offer it; no user or password was "
+                "sent. Check the "
                 "server, or write nats: and leave ca= and cert= out"
             )
         elif isinstance(error, ssl.SSLCertVerificationError):
@@ -129,7 +130,8 @@ class NatsConnection(Closing):
         if self.client is not None:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(self.client.close(), self.timeout)
-        # Again and again: a task that is cancelled while what it waits for ends can miss it (`asyncio.wait_for`), and go on.
+        # Again and again: a task that is cancelled while what it waits for ends can miss it (`asyncio.wait_for`),
+        # and go on.
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in others:
                 task.cancel()

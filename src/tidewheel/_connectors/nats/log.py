@@ -61,8 +61,10 @@ class NatsLog(Log):
         info = self._asked(self._info)
         if info.config.retention != "limits":
             raise ConfigError(
-                f"{self._where} keeps messages by {info.config.retention} and lets go of them when others have read them, and a "
-                "job must be able to read them again: read a stream that keeps them by limits, and has this one as its source"
+                f"{self._where} keeps messages by {info.config.retention} and lets go of them when others have read "
+                "them, and a "
+                "job must be able to read them again: read a stream that keeps them by limits, and has this one as "
+                "its source"
             )
         start = self._settings.start
         if isinstance(start, datetime):
@@ -100,13 +102,17 @@ class NatsLog(Log):
     def _check(self, state: Any, first: int, last: int) -> None:
         if first < state.first_seq and self._settings.lost == "fail":
             raise ConnectorError(
-                f"{self._where} begins at sequence {state.first_seq}, and the job goes on at {first}: what is between was let go "
-                "before it was read. Give the stream larger limits; to go on with what is there, read it with lost='earliest'"
+                f"{self._where} begins at sequence {state.first_seq}, and the job goes on at {first}: what is "
+                "between was let go "
+                "before it was read. Give the stream larger limits; to go on with what is there, read it with "
+                "lost='earliest'"
             )
         if last > state.last_seq + 1:
             raise ConnectorError(
-                f"{self._where} ends at sequence {state.last_seq}, and the job has read up to {last - 1}: it is not the stream "
-                "that the job has read before, or the server has lost a part of it. Restore the stream, or begin a new job"
+                f"{self._where} ends at sequence {state.last_seq}, and the job has read up to {last - 1}: it is not "
+                "the stream "
+                "that the job has read before, or the server has lost a part of it. Restore the stream, or begin a "
+                "new job"
             )
 
     async def _info(self) -> Any:

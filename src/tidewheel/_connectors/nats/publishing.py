@@ -84,12 +84,14 @@ async def _found_target(
     for wanted in (subject, marker):
         if not any(takes(pattern, wanted) for pattern in config.subjects or ()):
             raise ConfigError(
-                f"the stream {name} at {connection.url} takes {', '.join(config.subjects or ())}, and the sink sends to "
+                f"the stream {name} at {connection.url} takes {', '.join(config.subjects or ())}, and the sink sends "
+                "to "
                 f"{wanted}; add {wanted if wanted == subject else marker.rpartition('.')[0] + '.>'} to its subjects"
             )
     if atomic and not config.allow_atomic:
         raise ConfigError(
-            f"the stream {name} at {connection.url} does not allow atomic batches, which exactly once needs: change it (nats "
+            f"the stream {name} at {connection.url} does not allow atomic batches, which exactly once needs: change "
+            "it (nats "
             f"stream edit {name} --allow-batch; servers from 2.12 on can), or take atomic=False and what it promises"
         )
     return Target(connection, name, marker)
@@ -184,7 +186,8 @@ async def _looked_up(target: Target) -> tuple[Published, int]:
         return msgspec.json.decode(message.data or b"", type=Published), int(message.seq or 0)
     except UNDECODABLE as error:
         raise CorruptError(
-            f"the message {message.seq} of the stream {target.stream}, under {target.marker}, is no marker ({error}); something "
+            f"the message {message.seq} of the stream {target.stream}, under {target.marker}, is no marker "
+            f"({error}); something "
             "else writes to this subject"
         ) from None
 
@@ -243,6 +246,7 @@ def _check_size(target: Target, subject: str, data: bytes) -> None:
     most = largest_message(target.connection)
     if len(data) > most:
         raise ConnectorError(
-            f"a message to {subject} has {len(data)} bytes, and {target.connection.url} takes {most} at most; raise its "
+            f"a message to {subject} has {len(data)} bytes, and {target.connection.url} takes {most} at most; raise "
+            "its "
             "max_payload, or send less"
         )

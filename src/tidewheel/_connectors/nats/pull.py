@@ -90,7 +90,8 @@ class Pull:
         if not reply.startswith("$JS.ACK."):
             self._ended.set()
             return
-        # $JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<delivered>.<time>.<pending>; servers with domains put two before.
+        # $JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<delivered>.<time>.<pending>; servers with domains put two
+        # before.
         tokens = reply.split(".")
         at = 5 if len(tokens) == 9 else 7
         self._delivered += 1

@@ -41,26 +41,22 @@ def nats(
     timeout: Duration = "5 s",
     patience: Duration = "30 s",
 ) -> Nats:
-    """Send a message for every record to `subject`, in which `{user}` stands for the value of that column.
+    """Send a message for each record to `subject`, in which `{user}` is replaced by the value of that column.
 
-    The data are what the codec makes of the record, JSON unless another is given (`codecs.raw("column")` sends one column).
-    The stream is the one that takes the subject, unless one is named. It must also take the subjects below `marker`, by
-    default `tidewheel` behind the first word of the subject (`orders.tidewheel.>` for `orders.out.{user}`): there the sink
-    keeps, for each job and sink, what it has published. Readers leave these subjects out.
-
-    Exactly once, if the stream allows atomic batches (servers from 2.12 on; `nats stream edit NAME --allow-batch`): messages are
-    stored a thousand at a time, all or none, together with a marker that says how far the commit has been published, and only
-    if the marker before it is still the newest. A commit that is published again, however much later, goes on behind the
-    marker; a run that was paused in the middle and wakes up after another has taken over is refused by the server. No window
-    of time is involved. It holds as long as the stream keeps the newest marker: with an age limit, a job that was stopped
-    for longer sends its last commit again.
-
-    With `atomic=False` the stream needs nothing special, and the guarantee is at least once: every message has an id made of
-    job, sink, sequence, task and position, so what is sent again within the stream's duplicate window (two minutes, unless
-    told) is stored once; a commit that was published whole is recognised by its marker for ever. What is left: a run that died in
-    the middle of a commit and is started after the window, or wakes up after it, sends some of that commit's messages twice.
-
-    A server that does not answer is waited for `patience`. `url` and `credentials` are as at the source.
+    - `codec`: encodes the record; JSON by default. `codecs.raw("column")` sends one column unchanged.
+    - `stream`: by default the stream that accepts the subject.
+    - `marker`: the subjects for the markers of the sink, by default `tidewheel` after the first word of the subject
+      (`orders.tidewheel.>` for `orders.out.{user}`). The stream must accept them; readers should exclude them.
+    - `atomic`: exactly once, if the stream allows atomic batches (servers from 2.12 on; `nats stream edit NAME
+      --allow-batch`). The server stores up to a thousand messages with a marker, all or none, and only if the previous marker
+      is still the newest. A commit that is published again, at any later time, continues after its marker, and the server
+      rejects a run that was paused and replaced. The stream must keep the newest marker: if an age limit deletes it while the
+      job is stopped, the last commit is sent again.
+    - `atomic=False`: at least once, for any stream. The id of a message consists of job, sink, sequence, task and position, so
+      the server stores a repeated message once within its duplicate window (two minutes by default), and the marker identifies
+      complete commits at any time. Messages of an incomplete commit come twice if it is published again after that window.
+    - `patience`: how long to wait for a server that does not answer.
+    - `url`, `credentials`, `timeout`: as for the source.
     """
     return Nats(
         url,
@@ -109,6 +105,7 @@ class Nats(Sink):
         with self._connected() as connection:
             self._target(connection, job, "any")
             self.form = replace(self.form, largest=largest_message(connection))
+        self.form.codec.prepare()
 
     def open(self, staging: Staging) -> SinkPartition:
         return MessagePartition(self.form, staging)

@@ -27,25 +27,23 @@ def nats(
     credentials: str | None = None,
     timeout: Duration = "5 s",
 ) -> NatsSource:
-    """Read a JetStream stream, all its messages or those of some `subjects`, which may have wildcards.
+    """Read a JetStream stream: all its messages, or those of some `subjects`, which may have wildcards.
 
-    The columns are `subject`, `sequence`, `time` (when the server stored it), `headers` and `data`. A job begins at
-    `start`: "earliest", "latest" (what comes from now on), a sequence, or a time with its zone. From then on its position,
-    a sequence of the stream, is kept with the job's own checkpoints; no consumer is kept at the server and nothing is
-    acknowledged. On replay the same sequences are read again, and give the same messages.
+    The columns are `subject`, `sequence`, `time` (when the server stored it), `headers` and `data`.
 
-    A batch covers at most `max_records` sequences, those of other subjects and deleted ones among them, and is read by up to
-    `tasks` tasks. Order holds within a task; number one with `tasks=1`, or order by `sequence`.
-
-    The stream must keep its messages by limits. Where it has let go of messages that the job has not read, the job fails,
-    with both numbers; with `lost="earliest"` it goes on with the oldest that are there. Messages that are deleted one by one, or
-    by a limit per subject, are not missed.
-
-    `url` is `nats://user:password@host:4222,host:4222` (a user without a password is a token); with `tls:`, or `?ca=file` for
-    an authority of one's own and `?cert=file&key=file` for a client's certificate, the connection is TLS or none is made.
-    `credentials` is the path of a `.creds` file. Driver and tasks all need these files.
-
-    A server that does not answer is asked again for four times `timeout`.
+    - `start`: where a new job begins: "earliest", "latest" (messages from now on), a sequence, or a time with its zone. The
+      job's checkpoints contain its position. It keeps no consumer on the server and acknowledges nothing. A batch that runs
+      again reads the same messages.
+    - `max_records`: the maximum number of sequences in a batch, including deleted ones and those of other subjects.
+    - `tasks`: the maximum number of tasks that read a batch. Messages of one key are processed in order of their sequences.
+    - `lost`: if the stream has deleted messages before the job read them, the job fails, or continues with the oldest message
+      ("earliest"). Messages that were deleted individually, or by a limit per subject, are not reported. The stream must
+      retain messages by limits.
+    - `url`: `nats://user:password@host:4222,host:4222`; a user without a password is a token. With `tls:`, with `?ca=file` for
+      your own certificate authority, or with `?cert=file&key=file` for a client certificate, the client uses TLS or does not
+      connect.
+    - `credentials`: the path of a `.creds` file. Driver and tasks need these files.
+    - `timeout`: a request that the server does not answer is retried for four times this long.
     """
     nats_server(url)
     if not stream or any(each in stream for each in ". *>/\\"):

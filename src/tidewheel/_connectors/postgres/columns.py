@@ -15,7 +15,7 @@ from pyarrow import types as kinds
 
 from tidewheel._core.text import shortened
 from tidewheel._values.columns import is_bytes, values
-from tidewheel.errors import CorruptError, OperatorError
+from tidewheel.errors import CorruptError, StepError
 
 _INTEGERS = {"int2": 16, "int4": 32, "int8": 64}
 _NUMBERS = {*_INTEGERS, "numeric", "float4", "float8"}
@@ -67,7 +67,8 @@ def _checked_type(name: str, kind: bytes) -> str:
     text = kind.decode(errors="replace")
     if not _CREATED.fullmatch(text):
         raise CorruptError(
-            f"a staged file says that the column {name!r} is a {text!r}, which the sink never writes; something else has written "
+            f"a staged file says that the column {name!r} is a {text!r}, which the sink never writes; something else "
+            "has written "
             "to the state store"
         )
     return text
@@ -134,31 +135,34 @@ def check(
         if name not in names:
             # So the key of a stream is called whose key_by has a function.
             way = f". To call the key of the stream so, write .sink(…, key={name!r})" if "key" in names else ""
-            raise OperatorError(f"{who}: there is no key column {name!r}; the records have {', '.join(names)}{way}")
+            raise StepError(f"{who}: there is no key column {name!r}; the records have {', '.join(names)}{way}")
         if columns.column(name).null_count:
-            raise OperatorError(
+            raise StepError(
                 f"{who}: the key column {name!r} is null in a record; a row without a key cannot be updated"
             )
     if table is not None:
         lacking = [name for name in names if name not in table]
         if lacking:
-            raise OperatorError(
-                f"{who}: {where} has no column {', '.join(lacking)}; it has {', '.join(table)}. Add the column, or leave it out"
+            raise StepError(
+                f"{who}: {where} has no column {', '.join(lacking)}; it has {', '.join(table)}. Add the column, or "
+                "leave it out"
             )
         unmet = [name for name, column in table.items() if column.needed and name not in names]
         if unmet:
-            raise OperatorError(
-                f"{who}: {where} needs {', '.join(unmet)} (not null, without default), and the records have {', '.join(names)}"
+            raise StepError(
+                f"{who}: {where} needs {', '.join(unmet)} (not null, without default), and the records have "
+                f"{', '.join(names)}"
             )
     for name, column in zip(names, columns.columns, strict=True):
         if kinds.is_duration(column.type) or isinstance(column.type, pa.ExtensionType):
-            raise OperatorError(
+            raise StepError(
                 f"{who}: the column {name!r} of type {column.type} cannot be written; make it a number or text"
             )
         if table is not None:
             if not fits(column.type, table[name].type):
-                raise OperatorError(
-                    f"{who}: the column {name!r} holds {column.type}, and in {where} it is {table[name].type}; change the one or "
+                raise StepError(
+                    f"{who}: the column {name!r} holds {column.type}, and in {where} it is {table[name].type}; "
+                    "change the one or "
                     "the other"
                 )
             _check_values(name, columns, table[name], who, where)
@@ -171,8 +175,9 @@ def _check_values(name: str, columns: pa.RecordBatch, wanted: TableColumn, who: 
         column = column.dictionary_decode()
     if wanted.not_null and column.null_count:
         record = _first_record(columns, column.is_null())
-        raise OperatorError(
-            f"{who}: the column {name!r} is null in the record {record}, and in {where} it is not null; give every record a "
+        raise StepError(
+            f"{who}: the column {name!r} is null in the record {record}, and in {where} it is not null; give every "
+            "record a "
             "value there, or drop the constraint and start again"
         )
     if wanted.longest is not None:
@@ -180,8 +185,9 @@ def _check_values(name: str, columns: pa.RecordBatch, wanted: TableColumn, who: 
         text = compute.utf8_rtrim(_text(_writable(name, column, who)), " ")
         too_long = compute.greater(compute.utf8_length(text), wanted.longest)
         if compute.any(too_long).as_py():
-            raise OperatorError(
-                f"{who}: the column {name!r} is too long in the record {_first_record(columns, too_long)}: in {where} it has at "
+            raise StepError(
+                f"{who}: the column {name!r} is too long in the record {_first_record(columns, too_long)}: in "
+                f"{where} it has at "
                 f"most {wanted.longest} characters; shorten the text, or make the column longer and start again"
             )
     if kinds.is_integer(column.type) or kinds.is_floating(column.type) or kinds.is_decimal(column.type):
@@ -207,8 +213,9 @@ def _check_number(
     else:
         return
     if wrong is not None and compute.any(wrong).as_py():
-        raise OperatorError(
-            f"{who}: the column {name!r} is out of range in the record {_first_record(columns, wrong)}: in {where} it is {size}; "
+        raise StepError(
+            f"{who}: the column {name!r} is out of range in the record {_first_record(columns, wrong)}: in {where} "
+            f"it is {size}; "
             f"make the number fit, or the column {wider} and start again"
         )
 
@@ -278,7 +285,7 @@ def _writable(name: str, column: pa.Array, who: str) -> pa.Array:
         try:
             text = [None if value is None else _to_json(value).decode() for value in values(column)]
         except (TypeError, ValueError) as error:
-            raise OperatorError(f"{who}: the column {name!r} cannot be written as JSON: {error}") from error
+            raise StepError(f"{who}: the column {name!r} cannot be written as JSON: {error}") from error
         return _without_zero(name, pa.array(text, pa.large_string()), _ZERO_IN_JSON, who)
     if _is_text(kind):
         return _without_zero(name, column.cast(pa.large_string()), "\\x00", who)
@@ -287,8 +294,9 @@ def _writable(name: str, column: pa.Array, who: str) -> pa.Array:
 
 def _without_zero(name: str, column: pa.Array, zero: str, who: str) -> pa.Array:
     if compute.any(compute.match_substring_regex(column, zero)).as_py():
-        raise OperatorError(
-            f"{who}: a text in the column {name!r} has the character U+0000, which PostgreSQL's texts cannot hold; replace it, "
+        raise StepError(
+            f"{who}: a text in the column {name!r} has the character U+0000, which PostgreSQL's texts cannot hold; "
+            "replace it, "
             "or make the column bytes"
         )
     return column
@@ -299,18 +307,6 @@ def copy_text(table: pa.Table) -> memoryview:
     out = pa.BufferOutputStream()
     csv.write_csv(table, out, csv.WriteOptions(include_header=False, batch_size=16_384))
     return memoryview(out.getvalue())
-
-
-def last_of_each(table: pa.Table, key: Sequence[str], by: str | None) -> pa.Table:
-    """Return one row per key: the last one, or the last of those that have the highest value in the column `by`."""
-    if by is not None:
-        # The sort is stable; a row without a value never beats one with it.
-        order = pa.table({"valued": compute.is_valid(table[by]), "by": table[by]})
-        table = table.take(compute.sort_indices(order, [("valued", "ascending"), ("by", "ascending")]))
-    position = "tidewheel position"
-    numbered = table.append_column(position, pa.array(range(table.num_rows), pa.int64()))
-    last = numbered.group_by(list(key)).aggregate([(position, "max")])[f"{position}_max"]
-    return table.take(last.combine_chunks().sort()) if len(last) < table.num_rows else table
 
 
 def grouped(tables: Iterable[pa.Table], key: Sequence[str]) -> list[list[pa.Table]]:

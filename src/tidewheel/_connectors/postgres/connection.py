@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidewheel._core.http_guard import is_loopback
 from tidewheel._core.logs import logger
-from tidewheel.errors import ConfigError, ConnectorUnavailable, OperatorError, TidewheelError
+from tidewheel.errors import ConfigError, ConnectorUnavailable, StepError, TidewheelError
 
 if TYPE_CHECKING:
     import psycopg
@@ -64,7 +64,8 @@ class Server:
             ) from None
         if any(settings.get(name) for name in _SECRETS) or _hides_password(self.dsn, settings):
             raise ConfigError(
-                "the dsn of a postgres sink has a password in it, which would show in logs and in `ps`; leave it out, and set "
+                "the dsn of a postgres sink has a password in it, which would show in logs and in `ps`; leave it "
+                "out, and set "
                 "PGPASSWORD, use ~/.pgpass or a service file, or name a variable that holds it (password_env=…)"
             )
 
@@ -81,7 +82,7 @@ class Server:
 
         The work is one that can be repeated. `who` names the sink in messages, and `way` says what to do where the server refuses
         the work. Raises a `ConfigError` if the server refuses us, a `ConnectorUnavailable` if it stays away, and an
-        `OperatorError` with its words if it refuses the work.
+        `StepError` with its words if it refuses the work.
         """
         psycopg = driver()
         deadline, wait, announced = time.monotonic() + self.patience, _FIRST_WAIT, False
@@ -95,7 +96,8 @@ class Server:
                     raise self._refusal(who, error, text, way) from None
             if time.monotonic() > deadline:
                 raise ConnectorUnavailable(
-                    f"{who}: PostgreSQL at {self.describe()} is away, for {self.patience:g} s now: {text}. Nothing committed is "
+                    f"{who}: PostgreSQL at {self.describe()} is away, for {self.patience:g} s now: {text}. Nothing "
+                    "committed is "
                     "lost: start again when it is back, and the output is published"
                 )
             if not announced:
@@ -140,7 +142,7 @@ class Server:
             return ConfigError(
                 f"{who}: PostgreSQL at {self.describe()} refuses us: {text}. Check the user, password and database"
             )
-        return OperatorError(f"{who}: PostgreSQL at {self.describe()} refuses it: {text}. {way}")
+        return StepError(f"{who}: PostgreSQL at {self.describe()} refuses it: {text}. {way}")
 
 
 def _hides_password(dsn: str, settings: Mapping[str, Any]) -> bool:
@@ -166,8 +168,10 @@ def may_be_plain(settings: Mapping[str, Any], environment: Mapping[str, str]) ->
 @functools.lru_cache
 def _warn_of_plain_text(place: str) -> None:
     _LOG.warning(
-        "PostgreSQL at %s: without sslmode, the password and all rows may go there unencrypted: if the server has no TLS, or if "
-        "somebody between pretends that it has none. Add sslmode=verify-full (with the server's authority in sslrootcert), or "
+        "PostgreSQL at %s: without sslmode, the password and all rows may go there unencrypted: if the server has no "
+        "TLS, or if "
+        "somebody between pretends that it has none. Add sslmode=verify-full (with the server's authority in "
+        "sslrootcert), or "
         "sslmode=disable where the network is your own",
         place,
     )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tidewheel._connectors.postgres.columns import TableColumn, check, created, grouped, last_of_each, writable
+from tidewheel._connectors.last_changes import last_of_each
+from tidewheel._connectors.postgres.columns import TableColumn, check, created, grouped, writable
 from tidewheel._connectors.postgres.connection import Server
 from tidewheel._connectors.postgres.table import Mode, Table
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import PublishedRows, StagedBatches, common_schema, together, typed
 from tidewheel._time.duration import Duration, seconds
 from tidewheel._values.columns import check_readable
-from tidewheel.errors import ConfigError, OperatorError
+from tidewheel.errors import ConfigError, StepError
 
 if TYPE_CHECKING:
     from tidewheel._connectors.postgres.connection import Connection
@@ -31,15 +33,26 @@ def postgres(
     password_env: str | None = None,
     patience: Duration = "1 min",
 ) -> Postgres:
-    """Write records to a table of PostgreSQL. Exactly once: a commit's records and its mark are one transaction of the database.
+    """Write records to a table of PostgreSQL. Exactly once: the records of a commit and its marker are one transaction.
 
-    `mode` says what a record does:
+    - `dsn`: the connection, without a password. The password comes from `PGPASSWORD`, `~/.pgpass`, a service file, or the
+      environment variable that `password_env` names. Only the driver connects.
+    - `mode`: `insert` adds a row for each record. `upsert` adds a row, or updates the columns that the record has in the row
+      with the same `key`. `latest` keeps one row per `key`, the latest record: columns that the record does not have get their
+      defaults.
+    - `by`: for `latest`, a column such as the time of the event. The record with the highest value is the latest, in any order
+      of arrival; without `by` it is the last record of the stream.
+    - `create`: create the table with the first batch, from the types of the records, which you declare with `returns=…` (lists,
+      structs and maps become `jsonb`). Otherwise the table must exist, with a unique constraint over the key.
+    - `patience`: how long to retry if the server is unavailable; then the run ends, and the next run publishes the output.
 
     - `insert` adds a row.
-    - `upsert` adds a row, or updates the one with the same `key`: the columns that the record has, no others.
-    - `latest` keeps one row per `key`, the latest record as a whole: columns of the table that it lacks go back to their
+    - `upsert` adds a row, or updates the one with the same key: the columns that the record has, no others.
+    - `latest` keeps one row per key, the latest record as a whole: columns of the table that it lacks go back to their
       defaults. With `by`, a column such as the time of the event, the highest value is the latest, in whatever order
       the records come; without, it is the last record of the stream.
+
+    The key is the key of the stream. `key` names other columns: one, or several.
 
     The table is there already, with a unique constraint over the key, and is checked when the job starts; or, with `create=True`,
     it is made by the first batch from the types of the records (lists, structs and maps become `jsonb`): declare them, with
@@ -70,6 +83,17 @@ class Postgres(Sink):
         """What the table looked like when the job started; tasks check their records by it."""
         self._started = False
 
+    def keyed_by(self, column: str | None) -> Postgres:
+        """Use the key of the stream as the key of rows, unless `key` was given."""
+        if self.table.mode == "insert" or self.table.key:
+            return self
+        if column is None:
+            raise ConfigError(
+                f"a postgres sink in the mode {self.table.mode!r} needs a key, and the stream has none: put key_by before it, or "
+                "name columns of the records with key="
+            )
+        return Postgres(self.server, replace(self.table, key=(column,)), self.create)
+
     def describe(self) -> str:
         return f"table {self.table.name} in PostgreSQL at {self.server.describe()}"
 
@@ -88,7 +112,8 @@ class Postgres(Sink):
             self.table.check(connection, self.columns)
         elif not self.create:
             raise ConfigError(
-                f"there is no table {self.table.name} in PostgreSQL at {self.server.describe()}; create it, or let the sink "
+                f"there is no table {self.table.name} in PostgreSQL at {self.server.describe()}; create it, or let "
+                "the sink "
                 "do so (create=True)"
             )
         connection.commit()
@@ -152,8 +177,9 @@ class _PostgresPartition(StagedBatches):
             columns = typed(columns)
         check(columns, table.key, self._sink.columns, self._who, f"the table {table.name}")
         if table.by is not None and table.by not in columns.schema.names:
-            raise OperatorError(
-                f"{self._who}: there is no column {table.by!r} (by=…); the records have {', '.join(columns.schema.names)}"
+            raise StepError(
+                f"{self._who}: there is no column {table.by!r} (by=…); the records have "
+                f"{', '.join(columns.schema.names)}"
             )
         check_readable(columns)
         self.check_schema(columns.schema)

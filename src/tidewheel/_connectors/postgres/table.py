@@ -52,8 +52,8 @@ class Table:
         mode = self.mode
         if mode not in get_args(Mode):
             raise ConfigError(f"a postgres sink has the modes {', '.join(get_args(Mode))}, not {mode!r}")
-        if (mode == "insert") == bool(self.key):
-            raise ConfigError(f"a postgres sink in the mode {mode!r} takes {'no key' if self.key else 'a key (key=…)'}")
+        if mode == "insert" and self.key:
+            raise ConfigError("a postgres sink in the mode 'insert' takes no key")
         if self.by is not None and mode != "latest":
             raise ConfigError(f"a postgres sink takes by= in the mode 'latest', not in {mode!r}")
         if not all(self.name.split(".")):
@@ -73,7 +73,8 @@ class Table:
             raise ConfigError(f"{self.name} is no ordinary table, but a view, an index, or a table of another server")
         if persistence != "p":
             raise ConfigError(
-                f"the table {self.name} is unlogged or temporary: after a crash it is empty, and the job would not know. Make it "
+                f"the table {self.name} is unlogged or temporary: after a crash it is empty, and the job would not "
+                "know. Make it "
                 "an ordinary one (ALTER TABLE … SET LOGGED)"
             )
         lacking = [name for name in (*self.key, *([self.by] if self.by else [])) if name not in columns]
@@ -91,7 +92,8 @@ class Table:
                     else f"Add one: ALTER TABLE {self.name} ADD PRIMARY KEY ({key})"
                 )
                 raise ConfigError(
-                    f"the table {self.name} has no unique constraint over {key}, or only a deferrable one, so its rows cannot be "
+                    f"the table {self.name} has no unique constraint over {key}, or only a deferrable one, so its "
+                    "rows cannot be "
                     f"found by that key (unique is: {there}). {way}"
                 )
 
@@ -105,7 +107,8 @@ class Table:
             if exists == (None,):
                 connection.execute(
                     sql.SQL(
-                        "CREATE TABLE {} (job text, sink text, marker text NOT NULL, at timestamptz NOT NULL DEFAULT now(), "
+                        "CREATE TABLE {} (job text, sink text, marker text NOT NULL, at timestamptz NOT NULL DEFAULT "
+                        "now(), "
                         "PRIMARY KEY (job, sink))"
                     ).format(self._markers())
                 )
@@ -279,8 +282,10 @@ def _listed(names: Sequence[str]) -> Any:
     return sql.SQL(", ").join(map(sql.Identifier, names))
 
 
-# A trigger of the kind 7, for each row before it is inserted, may put a value where a null was. In a type's modifier, the length
-# of a text is 4 more than its characters; of a numeric, 4 less are its digits and, in the last 11 bits, with a sign, its scale.
+# A trigger of the kind 7, for each row before it is inserted, may put a value where a null was. In a type's
+# modifier, the length
+# of a text is 4 more than its characters; of a numeric, 4 less are its digits and, in the last 11 bits, with a sign,
+# its scale.
 _COLUMNS = """
 SELECT a.attname, coalesce(base.typname, t.typname), a.attnotnull AND NOT a.atthasdef AND a.attidentity = '',
 a.attnotnull AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = a.attrelid AND g.tgenabled <> 'D' AND g.tgtype & 7 = 7),

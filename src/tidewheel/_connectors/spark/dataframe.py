@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def dataframe(function: Callable[[SparkSession], DataFrame]) -> Source:
-    """Take whatever streaming DataFrame a function makes from the Spark session: Kafka, Delta, a source of your own.
+    """Read the streaming DataFrame that a function of the Spark session returns: Kafka, Delta, or any other source of Spark.
 
-    Replay is what that source does: a batch that was not committed is read again by the offsets that Spark recorded for
-    it. A source that cannot give the same rows for the same offsets (a socket) makes the job at most as exact as it is.
+    A batch that was not committed is read again with the offsets that Spark recorded for it. The job is exactly once only
+    if the source returns the same rows for the same offsets; a socket, for example, does not.
 
         job.source("events", dataframe(lambda spark: spark.readStream.format("kafka").options(**settings).load()))
     """
     if not callable(function):
         raise ConfigError(
-            f"dataframe takes a function from a Spark session to a streaming DataFrame, not {type(function).__name__}"
+            f"dataframe needs a function from a Spark session to a streaming DataFrame, not {type(function).__name__}"
         )
     return FunctionSource(function)

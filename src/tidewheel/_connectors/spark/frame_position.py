@@ -1,4 +1,4 @@
-"""The position of a streaming DataFrame that Spark reads: what the streaming query needs to continue."""
+"""The position of a streaming DataFrame: the data that its streaming query needs to continue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidewheel._checkpoint.spark_log import NO_OFFSET, OldPosition
 
 
 class FramePosition(msgspec.Struct, frozen=True):
-    """How far Spark has read a DataFrame."""
+    """The position of Spark in a streaming DataFrame."""
 
     query: str
     batch: int
@@ -27,17 +27,17 @@ class FramePosition(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, position: Position) -> FramePosition:
-        """Return what a recorded position holds."""
+        """Decode a recorded position."""
         return msgspec.convert(position, cls)
 
     def recorded(self) -> Position:
-        """Return what is recorded."""
+        """Return the form in which commits record it."""
         recorded: dict[str, Any] = msgspec.to_builtins(self)
         return recorded
 
 
 def frame_position(old: OldPosition) -> Position | None:
-    """Return the position of a DataFrame from what Spark's log says of it; None: it has read nothing."""
+    """Return the position of a DataFrame from Spark's log; None if it has read nothing."""
     if all(offset == NO_OFFSET for offset in old.offsets[1]):
         return None
     folders = {log: number for number, log in enumerate(dict.fromkeys(old.logs))}

@@ -1,4 +1,4 @@
-"""AggregateCombiner: folds the messages of a keyed stream into partial results before the shuffle."""
+"""AggregateCombiner: fold the messages of a keyed stream into partial results before the shuffle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from tidewheel._operators.aggregates.functions import Accumulator
+from tidewheel._operators.aggregates.functions import Accumulators
 from tidewheel._operators.aggregates.partial_results import FLUSH_ROWS, keyed, merged
 from tidewheel._operators.base import Context
 from tidewheel._operators.keyed.combiner import Combiner
@@ -16,17 +16,17 @@ from tidewheel._values import Batch, Shape
 
 
 class AggregateCombiner(Combiner):
-    """Folds many messages at a time into partial results by key and the columns `by`."""
+    """Fold many messages at a time into partial results by key and by the columns `by`."""
 
     def __init__(
-        self, accumulators: tuple[Accumulator, ...], context: Context, output_shape: Shape, by: Sequence[str] = ()
+        self, accumulators: Accumulators, context: Context, output_shape: Shape, by: Sequence[str] = ()
     ) -> None:
         """Take the accumulators of each group, and the shape of the partial results."""
         self.accumulators, self.context = accumulators, context
         self._output_shape, self._by = output_shape, by
         self._messages, self._waiting = MessageBuffer(), list[pa.Table]()
         self.aside: list[Batch] = []
-        """Messages that `fold` leaves out; they go on as they are."""
+        """Messages that `fold` does not fold; they are passed on unchanged."""
 
     @abstractmethod
     def fold(self, batch: Batch) -> list[pa.Table]:

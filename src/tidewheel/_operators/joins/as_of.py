@@ -1,4 +1,4 @@
-"""as_of_join: each left message with the right value that was the last known at its time."""
+"""as_of_join: each left message with the latest right value at its time."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Any
 from msgspec import Raw
 
 from tidewheel._operators.joins.join import Join
-from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timed import allowed, time_of
-from tidewheel._operators.logic import Message
+from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.time_order import TimeOrder, TimeOrderCodec, nothing
 from tidewheel._state.timers import Timer
 
 Sides = list[TimeOrder]
-"""Left messages that wait, and right values that may still be the last known."""
+"""Left messages that wait, and right values that may still be needed."""
 _TIME = itemgetter(0)
 
 
@@ -26,14 +25,13 @@ _TIME = itemgetter(0)
 class AsOfJoin(Join):
     """Hold each left message until the epoch reaches its time, then emit it with the latest right value up to that time.
 
-    Of the right values that the epoch has passed, only the last is kept; with a `tolerance` in ns, not for longer than
-    that.
+    Of the right values before the epoch, only the latest is kept; with a `tolerance` in ns, at most for that time.
     """
 
     tolerance: int | None
     kind = "as_of_join"
     holds_back = True
-    waits_for_epochs = "nothing comes out"
+    waits_for_epochs = "nothing is emitted"
 
     def logic(self, timestamps: bool = False) -> AsOfLogic:
         return AsOfLogic(self)
@@ -42,8 +40,11 @@ class AsOfJoin(Join):
         return StateSpec(default=nothing, codec=TimeOrderCodec(tuple[int, Raw]))
 
 
-class AsOfLogic(CatchUpLogic[Sides]):
-    """Left messages that wait, and right values that may still be the last known."""
+class AsOfLogic(StatefulLogic[Sides]):
+    """Left messages that wait, and right values that may still be needed."""
+
+    _calls_last_timer_only = True
+    _all_or_nothing = True
 
     def __init__(self, join: AsOfJoin) -> None:
         self.function, self.how, self.tolerance, self.values = (
@@ -54,23 +55,25 @@ class AsOfLogic(CatchUpLogic[Sides]):
         )
 
     def on_left(self, message: Message, state: Sides, output: Any) -> Sides:
-        """Hold a left message."""
+        """Store a left message until its time comes."""
         time = time_of(message)
-        state[0].add((time, self.values[0].put(message.value)))
+        stored = self.values[0].put(message.value)
         output.set_timer(time)
+        state[0].add((time, stored))
         return state
 
     def on_right(self, message: Message, state: Sides, output: Any) -> Sides:
-        """Note a right value; of two with the same time the one that came later counts."""
+        """Store a right value. Of two values with the same time, the one that arrived later counts."""
         time = time_of(message)
-        state[1].add((time, self.values[1].put(message.value)))
+        stored = self.values[1].put(message.value)
         output.set_timer(time)
         if self.tolerance is not None:
             output.set_timer(time + self.tolerance + 1)
+        state[1].add((time, stored))
         return state
 
     def on_timer(self, timer: Timer, state: Sides, output: Any) -> Sides | None:
-        """Emit the left messages that are due, and drop right values that no message needs."""
+        """Emit the left messages that are due, and delete right values that no message needs."""
         lefts, rights = state
         known = rights.take(timer.time)
         for time, stored in lefts.take(timer.time):
@@ -79,10 +82,10 @@ class AsOfLogic(CatchUpLogic[Sides]):
             if is_known or self.how == "left":
                 right = self.values[1].get(known[at][1]) if is_known else None
                 output.send_result(allowed(time, output), self.function, left=self.values[0].get(stored), right=right)
-        # Whatever comes now is later than the timer, so of the values up to it only the last can matter.
+        # All later messages are after the timer, so of the values before it only the last one is needed.
         if known and (self.tolerance is None or known[-1][0] + self.tolerance >= timer.time):
             rights.add(known[-1])
         if rights and self.tolerance is not None:
-            # Its own timer may be that of a program whose tolerance was shorter.
+            # A program with a shorter tolerance may have set its timer.
             output.set_timer(rights.first + self.tolerance + 1)
         return state if any(state) else None

@@ -1,4 +1,4 @@
-"""What the joins have in common: two inputs, pairs out."""
+"""The base of all joins: two inputs, and pairs as output."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.state_values import StateValues
 from tidewheel._operators.keyed.stateful_op import Handler
 from tidewheel._operators.keyed.timed import TimedOperator
+from tidewheel._state.layout import StateLayout
 from tidewheel._values import ANY, Shape, shape_of
 from tidewheel._values.type_variables import Left, Right
 from tidewheel.errors import GraphError
 
 How = Literal["inner", "left", "right", "full"]
 _SIDES = msgspec.msgpack.Decoder(list[list[list[msgspec.Raw]]])
-"""The entries of both sides, each with its time and its value first."""
+"""The entries of both sides; each entry begins with its time and its value."""
 
 
 class Joined(msgspec.Struct, Generic[Left, Right], frozen=True):
-    """Two values that belong together; None on the side that has none."""
+    """The two values of a pair; None on a side without a value."""
 
     left: Left
     right: Right
@@ -31,7 +32,7 @@ class Joined(msgspec.Struct, Generic[Left, Right], frozen=True):
 
 @dataclass(frozen=True)
 class Join(TimedOperator):
-    """A join of two keyed streams: what happens to messages without a partner, what it emits, the shapes of its sides."""
+    """A join of two keyed streams: the handling of messages without a partner, its function, and the shapes of its sides."""
 
     needs_time = True
     how: How
@@ -41,7 +42,7 @@ class Join(TimedOperator):
     right: Shape
     version: int = field(default=1, kw_only=True)
     upgrade: Callable[[Any, int, str], Any] | None = field(default=None, kw_only=True)
-    """Makes today's value of one that an earlier version of the program kept, given the version and the side."""
+    """Converts a value that an earlier version of the program stored, given the version and the side."""
 
     @property
     def kept(self) -> Mapping[str, StateSpec]:
@@ -63,15 +64,15 @@ class Join(TimedOperator):
         return msgspec.msgpack.encode([*sides, *rest]) if any(sides) else None
 
     @property
-    def state_layout(self) -> str:
-        """The encoding of the values is part of it: state that marks dicts, rows and tuples in another way is refused."""
-        return f"{super().state_layout} of tagged values"
+    def state_layout(self) -> StateLayout:
+        """The encoding of the values is part of the layout: state with another encoding of dicts, rows and tuples is rejected."""
+        return StateLayout(f"{super().state_layout} of tagged values")
 
     def handlers(self, logic: Any) -> tuple[Handler, ...]:
         return (logic.on_left, logic.on_right)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Take the declared type. Late messages are of either side."""
+        """The declared type; late messages can come from both sides."""
         return (shape_of(self.returns), ANY)[: self.ports]
 
 
@@ -80,7 +81,7 @@ def _upgraded(upgrade: Callable[[Any, int, str], Any], side: str, value: Any, ve
 
 
 def _converted(entries: list[list[msgspec.Raw]], convert: Callable[[bytes], bytes | None]) -> list[list[msgspec.Raw]]:
-    """Return the entries of a side with converted values, which come after the time of each."""
+    """Return the entries of a side with converted values."""
     found = []
     for time, value, *rest in entries:
         if (changed := convert(bytes(value))) is not None:
@@ -89,9 +90,9 @@ def _converted(entries: list[list[msgspec.Raw]], convert: Callable[[bytes], byte
 
 
 def check_how(name: str, how: str, *known: str) -> None:
-    """Refuse a word that the join of this name does not know."""
+    """Raise a `GraphError` if the join does not support this `how`."""
     if how not in known:
         # As Spark and SQL call them: left_outer, full outer, outer.
         plain = str(how).lower().replace("outer", "").strip(" _") or "full"
         meant = f'; write how="{plain}"' if plain in known else ""
-        raise GraphError(f"operator {name!r}: how= is one of {', '.join(known)}, not {how!r}{meant}")
+        raise GraphError(f"step {name!r}: how= must be one of {', '.join(known)}, not {how!r}{meant}")

@@ -10,25 +10,25 @@ import msgspec
 from msgspec import Raw
 
 from tidewheel._operators.joins.join import Join
-from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timed import NO_WINDOW_CLOSES, time_of
-from tidewheel._operators.logic import Message
+from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel._state.layout import JOINED_WINDOWS, StateLayout
 from tidewheel._state.timers import Timer
 from tidewheel._time.windows import Fixed
 
 Panes = dict[int, tuple[int, list[Raw], list[Raw]]]
-"""By start: the end, and the values of each side."""
+"""The open windows by start: the end, and the values of each side."""
 _PANES = msgspec.msgpack.Decoder(Panes)
 
 
 @dataclass(frozen=True)
 class WindowJoin(Join):
-    """When the epoch passes the end of a window, emit each left value of it with each right one.
+    """When the epoch passes the end of a window, emit each pair of a left and a right value in the window.
 
-    An outer join emits a side that is alone in its window with None. A message for windows that have all ended goes to the
-    second output.
+    An outer join emits the values of a window that has only one side with None. A message whose windows have all ended
+    goes to the second output.
     """
 
     windows: Fixed
@@ -39,12 +39,12 @@ class WindowJoin(Join):
     waits_for_epochs = NO_WINDOW_CLOSES
 
     @property
-    def state_layout(self) -> str:
-        """The windows: one of another length would be taken for the one that begins at the same time."""
-        return f"both sides of {self.windows}, as tagged values"
+    def state_layout(self) -> StateLayout:
+        """The windows, because windows of another length would be mistaken for stored ones with the same start."""
+        return StateLayout(JOINED_WINDOWS, self.windows)
 
-    def takes(self, layout: str) -> bool:
-        """Take state of a version that did not record of which windows it is."""
+    def takes(self, layout: StateLayout) -> bool:
+        """Accept state from versions that did not record the windows."""
         return layout == super().state_layout
 
     def rewritten(self, raw: bytes, convert: Callable[[str, bytes], bytes | None]) -> bytes | None:
@@ -65,8 +65,11 @@ class WindowJoin(Join):
         return StateSpec(Panes, dict)
 
 
-class WindowJoinLogic(CatchUpLogic[Panes]):
+class WindowJoinLogic(StatefulLogic[Panes]):
     """The open windows of each key."""
+
+    _calls_last_timer_only = True
+    _all_or_nothing = True
 
     def __init__(self, join: WindowJoin) -> None:
         self.windows, self.function, self.how, self.values = join.windows, join.function, join.how, join.state_values()
@@ -81,15 +84,14 @@ class WindowJoinLogic(CatchUpLogic[Panes]):
 
     def _on(self, side: int, message: Message, state: Panes, output: OutputBuffer) -> Panes | None:
         stored = self.values[side].put(message.value)
-        taken = False
-        for start, end in self.windows.of(time_of(message)):
-            if output.last_epoch is None or end - 1 > output.last_epoch:
-                taken = True
-                if start not in state:
-                    state[start] = (end, [], [])
-                    output.set_timer(end - 1)
-                _, lefts, rights = state[start]
-                (rights if side else lefts).append(stored)
+        last = output.last_epoch
+        taken = [each for each in self.windows.of(time_of(message)) if last is None or each[1] - 1 > last]
+        for start, end in taken:
+            if start not in state:
+                output.set_timer(end - 1)
+        for start, end in taken:
+            _, lefts, rights = state.setdefault(start, (end, [], []))
+            (rights if side else lefts).append(stored)
         if not taken:
             output.set_aside()
         return state or None

@@ -1,1 +1,1 @@
-"""Operators that keep state by key, and what they share."""
+"""Steps that keep state per key, and their common code."""

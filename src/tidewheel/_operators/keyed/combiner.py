@@ -1,4 +1,4 @@
-"""Combiner: what shrinks a keyed stream before the shuffle."""
+"""Combiner: reduce a keyed stream before the shuffle."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tidewheel._values import Batch, Shape
 
 
 class Combiner(ABC):
-    """Takes messages on the near side of a shuffle and gives fewer to the operator behind it."""
+    """Receives messages before a shuffle and sends fewer messages to the step after it."""
 
     shape: Shape | None = None
-    """The shape of the messages that it gives; None: that of the messages that it takes."""
+    """The shape of its output messages; None if it is the shape of its input."""
 
     @abstractmethod
     def add(self, batch: Batch) -> Iterator[Batch]:
-        """Take messages; yield when enough has gathered."""
+        """Add messages; yield results when enough messages are collected."""
 
     @abstractmethod
     def finish(self) -> Iterator[Batch]:
-        """Yield what is left."""
+        """Yield the remaining results."""

@@ -1,4 +1,4 @@
-"""What a user's logic sees of time where it came as timestamps: datetimes in, datetimes out. Inside, times are ns."""
+"""Convert times between a user's logic, which uses datetimes, and the engine, which uses ns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DatetimeLogic(StatefulLogic[Any]):
     """A user's logic, called with datetimes."""
 
     def __init__(self, logic: StatefulLogic[Any]) -> None:
-        """Take the logic; `overrides` looks at it."""
+        """Take the logic, which `overrides` inspects."""
         self.wrapped = logic
 
     def on_data(self, message: Message, state: Any, output: Any) -> Any:
@@ -36,21 +36,21 @@ class DatetimeLogic(StatefulLogic[Any]):
 
 
 class DatetimeOutput:
-    """An `Output` that tells times as datetimes."""
+    """An `Output` with times as datetimes."""
 
     def __init__(self, output: OutputBuffer) -> None:
-        """Take the output that knows ns."""
+        """Take the output whose times are in ns."""
         self._output = output
         self.emit = output.emit
 
     @property
     def last_epoch(self) -> datetime.datetime | None:
-        """The epoch that this operator got last."""
+        """The last epoch that this step received."""
         return None if self._output.last_epoch is None else moment(self._output.last_epoch)
 
     @property
     def now(self) -> datetime.datetime:
-        """The batch's own time."""
+        """The time of the batch."""
         return moment(self._output.now)
 
     def send(self, message: Message) -> None:
@@ -58,11 +58,11 @@ class DatetimeOutput:
         self._output.send(message)
 
     def set_timer(self, time: Time, name: str = "", clock: Clock = "event") -> None:
-        """Have the key called at a time."""
+        """Set a timer of the current key."""
         self._output.set_timer(time, name, clock)
 
     def cancel_timer(self, time: Time, name: str = "", clock: Clock = "event") -> None:
-        """Take a timer back."""
+        """Cancel a timer of the current key."""
         self._output.cancel_timer(time, name, clock)
 
 

@@ -1,4 +1,4 @@
-"""key_by: say which messages belong together."""
+"""key_by: give each message a key."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewheel._core.fields_read import fields_read
+from tidewheel._core.bytecode_reads import analyse_reads
 from tidewheel._core.keys import kinds_of, to_stored
 from tidewheel._operators.accepted import accepted, accepted_places
 from tidewheel._operators.base import Context, Operator, Process, Reads, columns_of, each, reads_of_function, without
 from tidewheel._values import Batch, Shape
+from tidewheel._values.columns import is_encoded_text
 from tidewheel._values.exact import plain_array
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 
 _KEYABLE = "a string, integer, binary, boolean or floating-point column"
 
 
 @dataclass(frozen=True)
 class KeyBy(Operator):
-    """Give each message a key: the value of a column, or what a function returns for it.
+    """Give each message a key: the value of a column, or the result of a function.
 
-    `value` names the one column that is all the rest of the program needs: it becomes the value, and no other
-    column is carried through the shuffle.
+    `value` names a column that becomes the new value. Then no other column is sent through the shuffle.
     """
 
     key: str | Callable[[Any], Any]
     value: str | None = None
     former_key: str | None = None
-    """The column that rows of aggregates get, which do not have it themselves, for the key that they had until here."""
+    """The column for the previous key, which rows of aggregates would otherwise lose."""
+    times_as_numbers: bool = False
+    """Whether the key column may have timestamps, whose keys are numbers; users convert them to text themselves."""
     kind = "key_by"
     shuffles = True
 
@@ -53,15 +55,12 @@ class KeyBy(Operator):
         return inputs if self.value is None else (None,)
 
     def with_former_key(self, batch: Batch) -> Batch:
-        """Return rows with a column for the key that they have had, where it is known and they lack one of its name."""
+        """Return rows with a column for their previous key, if its name is known and the rows have no such column."""
         name = self.former_key
         if name is None or not batch.has_columns or not batch.keyed or name in batch.columns.schema.names:
             return batch
-        keys = batch.key_array()
-        if keys is None:
-            return batch
-        names = [name, *batch.columns.schema.names]
-        return batch.with_columns(batch.shape, pa.RecordBatch.from_arrays([keys, *batch.columns.columns], names))
+        names, arrays = [name, *batch.columns.schema.names], [batch.written_keys(), *batch.columns.columns]
+        return batch.with_columns(batch.shape, pa.RecordBatch.from_arrays(arrays, names))
 
     def reads(self) -> Reads | None:
         if not isinstance(self.key, str):
@@ -71,7 +70,7 @@ class KeyBy(Operator):
     def reads_by_code(self, shape: Shape) -> Reads | None:
         if isinstance(self.key, str) or self.value is not None:
             return self.reads()
-        return reads_of_function(fields_read(self.key, 0), shape, (0,))
+        return reads_of_function(analyse_reads(self.key, 0), shape, (0,))
 
     def check(self, inputs: tuple[Shape, ...]) -> None:
         known = inputs[0].columns()
@@ -81,7 +80,7 @@ class KeyBy(Operator):
 
 
 def chosen(context: Context, batch: Batch, column: str | None) -> Batch:
-    """Return the batch with the one column as its value, or as it is when none is chosen."""
+    """Return the batch with the chosen column as its value, or unchanged if no column is chosen."""
     if column is None:
         return batch
     array = column_of(batch, column)
@@ -89,16 +88,16 @@ def chosen(context: Context, batch: Batch, column: str | None) -> Batch:
 
 
 def column_of(batch: Batch, column: str) -> pa.Array:
-    """Return a column of the values, or say which columns there are."""
+    """Return a column of the values, or raise an error that lists the columns."""
     columns = columns_of(batch)
     position = columns.schema.get_field_index(column)
     if position < 0:
-        raise OperatorError(f"there is no column {column!r}; the values have {', '.join(columns.schema.names)}")
+        raise StepError(f"there is no column {column!r}; the values have {', '.join(columns.schema.names)}")
     return columns.column(position)
 
 
 def key_array(array: pa.Array) -> pa.Array:
-    """Return the key column in the one type per kind of key that the shuffle carries."""
+    """Return the key column, converted to the type in which the shuffle sends keys of this kind."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return key_array(array.dictionary_decode())
@@ -106,8 +105,18 @@ def key_array(array: pa.Array) -> pa.Array:
         if fits(kind):
             # 0.0 and -0.0 are one key.
             return pc.add(array.cast(carried), 0.0) if pa.types.is_floating(kind) else array.cast(carried)
-    hint = "; a time as a key is text, such as start.isoformat()" if pa.types.is_temporal(kind) else ""
-    raise OperatorError(f"a key must be {_KEYABLE}; this one is of type {kind}{hint}")
+    hint = "; convert a time to text, such as start.isoformat()" if pa.types.is_temporal(kind) else ""
+    raise StepError(f"a key must be {_KEYABLE}; this one has the type {kind}{hint}")
+
+
+def codes_are_keys(column: pa.Array) -> bool:
+    """Return whether a column is dictionary-encoded text without nulls whose dictionary has each key once."""
+    return (
+        is_encoded_text(column.type)
+        and len(column) > 0
+        and column.null_count == column.dictionary.null_count == 0
+        and len(column.dictionary.unique()) == len(column.dictionary)
+    )
 
 
 _CARRIED = (
@@ -120,10 +129,10 @@ _CARRIED = (
     (pa.types.is_large_binary, pa.binary()),
     (pa.types.is_null, pa.string()),
 )
-"""Types of columns that can be keys, each with the type that it is carried as."""
+"""The column types that can be keys, each with the type in which the shuffle sends it."""
 
 _KINDS = {pa.string(): "str", pa.int64(): "int", pa.binary(): "bytes", pa.bool_(): "bool", pa.float64(): "float"}
-"""What keys of the carried types are in Python."""
+"""The Python types of keys, by the type in which the shuffle sends them."""
 
 
 class _ByColumn(Process):
@@ -131,23 +140,26 @@ class _ByColumn(Process):
         self.column, self.operator, self.context = column, operator, context
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        # Values are made columns once: for the key, and for the shuffle behind it.
+        # Convert the values to columns once, for the key and for the shuffle.
         for part, (keyed, keys) in accepted(self.context, self.operator.with_former_key(batch).exact(), self._keyed):
             for position in _not_keys(keys):
                 what = "NaN" if keys[position].is_valid else "null"
-                error = OperatorError(
-                    f"the key column {self.column!r} is {what}; filter such records out before key_by"
-                )
+                error = StepError(f"the key column {self.column!r} is {what}; filter such records out before key_by")
                 self.context.reject(error, part, position)
             self.context.emit(keyed)
 
     def _keyed(self, batch: Batch) -> tuple[Batch, pa.Array]:
-        """Return the messages that have a key under it, and the keys of all, which may be null."""
+        """Return the messages that have a valid key, with that key, and the keys of all messages, which may be null."""
         carried = batch.carried
         if batch.form is not None and carried is not None and self.column in carried.schema.names:
             column = carried.column(self.column)
         else:
             column = column_of(batch, self.column)
+        if codes_are_keys(column):
+            self.context.keyed({"": {"str"}})
+            return self._under_codes(batch, column), column
+        if self.operator.times_as_numbers and pa.types.is_temporal(column.type):
+            column = column.cast(pa.int64())
         keys = present = key_array(column)
         refused = _not_keys(keys)
         if refused:
@@ -156,6 +168,15 @@ class _ByColumn(Process):
         if len(present):
             self.context.keyed({"": {_KINDS[keys.type]}})
         return keyed, keys
+
+    def _under_codes(self, batch: Batch, codes: pa.DictionaryArray) -> Batch:
+        """Return the messages under dictionary-encoded keys; their values have the key as plain text."""
+        if self.operator.value != self.column and self.operator.value is not None:
+            return chosen(self.context, batch, self.operator.value).keyed_by(column=codes)
+        position = batch.columns.schema.get_field_index(self.column)
+        columns = batch.columns.set_column(position, self.column, codes.dictionary_decode())
+        batch = batch.with_columns(batch.shape, columns)
+        return chosen(self.context, batch, self.operator.value).keyed_by(column=codes)
 
 
 def _not_keys(keys: pa.Array) -> list[int]:
@@ -174,7 +195,7 @@ def _mask(length: int, refused: list[int]) -> npt.NDArray[np.bool_]:
 class _ByFunction(Process):
     def __init__(self, function: Callable[[Any], Any], operator: KeyBy, context: Context) -> None:
         self.function, self.operator, self.context = function, operator, context
-        self.read = fields_read(function, 0)
+        self.read = analyse_reads(function, 0)
 
     def on_batch(self, batch: Batch, port: int) -> None:
         batch = self.operator.with_former_key(batch)

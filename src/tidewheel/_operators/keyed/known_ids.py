@@ -1,4 +1,4 @@
-"""KnownIds: ids, each with the times until which it is known. Of many only those that are asked for, or due, are read."""
+"""KnownIds: ids with the times until which they are known. Large sets are read in parts, on demand."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tidewheel._state.codec import decode_all, msgpack_codec
 from tidewheel._state.segments import Load, Place, SegmentedCodec, head
 
 SEGMENT_IDS = 512
-"""How many ids a segment has when another is split; it has at most about twice as many."""
+"""The number of ids in a new segment. A segment is split at about twice this number."""
 
 Ids = dict[Any, int | list[int]]
-"""Until when each id is known: usually that is one number."""
+"""The time until which each id is known: usually one number, sometimes several."""
 Read = Callable[[Place], Ids]
 
 _FIRST = attrgetter("first")
@@ -25,21 +25,21 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Segment:
-    """The ids whose hashes are from `first` to the next segment's."""
+    """The ids whose hashes are at least `first` and below the first of the next segment."""
 
     __slots__ = ("_ids", "_read", "due", "first", "place")
 
     def __init__(
         self, first: int, due: int = 0, place: Place | None = None, read: Read | None = None, ids: Ids | None = None
     ) -> None:
-        """Take the ids; or where they are, what reads them, and when half of them are known no more."""
+        """Take the ids, or a function that reads them and the time at which half of them have expired."""
         self.first, self.due = first, due
         self.place = place
-        """None where the ids have changed."""
+        """None if the ids have changed."""
         self._read, self._ids = read, ids
 
     def ids(self, epoch: int | None) -> Ids:
-        """Return the ids. When they are read, those are left out that are known no more at the epoch."""
+        """Return the ids. Reading a segment removes the ids that have expired at the epoch."""
         if self._ids is None:
             assert self._read is not None
             assert self.place is not None
@@ -54,7 +54,7 @@ class Segment:
         return self._ids is not None
 
     def forget(self, now: int) -> None:
-        """Leave out the ids that are known no more."""
+        """Remove expired ids."""
         ids = self.ids(None)
         left = known_after(now, ids)
         if len(left) < len(ids) or left != ids:
@@ -62,35 +62,35 @@ class Segment:
 
 
 class KnownIds:
-    """The ids of one key. Large ones are divided by the ids' hashes.
+    """The ids of one key. A large set is divided into segments by the hashes of the ids.
 
-    An id that is known no more is forgotten at once where its segment is in memory, and where half of a segment are.
-    Until then nobody sees it.
+    Expired ids are never visible. They are removed at once from segments in memory, and from other segments when half of
+    a segment has expired.
     """
 
     __slots__ = ("segments",)
 
     def __init__(self, segments: list[Segment] | None = None) -> None:
-        """Begin with segments in the order of the hashes, or with nothing."""
+        """Take the segments in the order of their hashes, or start empty."""
         self.segments = segments or []
 
     @classmethod
     def of(cls, ids: Ids) -> KnownIds:
-        """Take ids as they are stored where they are few."""
+        """Create it from the stored form of a small set of ids."""
         return cls([Segment(0, ids=ids)] if ids else None)
 
     def __bool__(self) -> bool:
         return bool(self.segments)
 
     def until(self, name: Any, epoch: int | None) -> list[int]:
-        """Return until when an id is known, after the last epoch; nothing: it is not."""
+        """Return the times after the last epoch until which an id is known; empty if it is not known."""
         if not self.segments:
             return []
         known = self._segment(name).ids(epoch).get(name)
         return [] if known is None else _listed(known)
 
     def add(self, name: Any, until: int, epoch: int | None) -> None:
-        """Have an id known until a time, besides others."""
+        """Add a time until which an id is known."""
         if not self.segments:
             self.segments.append(Segment(0, ids={}))
         segment = self._segment(name)
@@ -103,14 +103,14 @@ class KnownIds:
             self.segments[at : at + 1] = _halves(segment.first, ids)
 
     def forget(self, now: int) -> None:
-        """Forget the ids that are known no more."""
+        """Remove expired ids."""
         for segment in self.segments:
             if segment.is_read or segment.due <= now:
                 segment.forget(now)
         self.segments = [segment for segment in self.segments if not segment.is_read or segment.ids(None)]
 
     def latest(self) -> int:
-        """Return the last time until which an id is known; segments that are not read count by when half of theirs are."""
+        """Return the latest expiry of all ids. A segment that is not read counts with the expiry of half of its ids."""
         return max(
             max(map(_last, segment.ids(None).values())) if segment.is_read else segment.due for segment in self.segments
         )
@@ -123,11 +123,11 @@ class KnownIds:
 
 
 class KnownIdsCodec(SegmentedCodec):
-    """Stores `KnownIds`: few as one map, many in segments."""
+    """Store `KnownIds`: a small set as one map, a large one in segments."""
 
     def __init__(self) -> None:
-        """The ids and their times are what msgpack holds as they are."""
-        # Not as `Ids`: what a union of types holds is compared value by value each time it is stored.
+        """Ids and times need no conversion for msgpack."""
+        # Do not declare the type `Ids`: values of a union type are compared one by one each time they are stored.
         self._whole = msgpack_codec(dict[Any, Any])
 
     def encode(self, value: KnownIds) -> bytes:
@@ -161,7 +161,7 @@ class KnownIdsCodec(SegmentedCodec):
 
 
 def known_after(time: int, ids: Ids) -> Ids:
-    """Return the ids that are known after a time, each with the times that are left."""
+    """Return the ids that are still known after a time, with their remaining times."""
     if not any(type(until) is list for until in ids.values()):
         return {name: until for name, until in ids.items() if until > time}  # type: ignore[operator]
     return dict(_left(time, ids))
@@ -183,7 +183,7 @@ def _last(until: int | list[int]) -> int:
 
 
 def _hash(name: Any) -> int:
-    # As it is stored, and not as a key: an id may be a number that no key can be.
+    # Hash the stored form: an id may be a number that is not a valid key.
     return int(xxh64_intdigest(_encode(name)))
 
 

@@ -1,4 +1,4 @@
-"""MessageBuffer: gathers small batches and hands them on as one, which costs less per message."""
+"""MessageBuffer: collect small batches and process them as one, which costs less per message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tidewheel._values import Batch
 
 ROWS = 500_000
-"""How many messages are gathered at most: enough to share the work of finding and sorting keys, and small in memory."""
+"""The maximum number of collected messages: enough to share the cost of finding keys, and small in memory."""
 
 
 class MessageBuffer:
@@ -18,14 +18,14 @@ class MessageBuffer:
         self._rows = 0
 
     def add(self, batch: Batch, process: Callable[[Batch], None]) -> None:
-        """Take a batch; process all that waits once there are enough messages."""
+        """Add a batch; process the collected messages if there are enough."""
         self._waiting.append(batch)
         self._rows += len(batch)
         if self._rows >= ROWS:
             self.finish(process)
 
     def finish(self, process: Callable[[Batch], None]) -> None:
-        """Process all that waits."""
+        """Process the collected messages."""
         waiting, self._waiting, self._rows = self._waiting, [], 0
         if waiting:
             process(Batch.joined(waiting))

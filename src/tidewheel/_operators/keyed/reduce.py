@@ -13,6 +13,7 @@ from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.refused_state import keep_states
 from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.ttl import conversion_to
+from tidewheel._state.layout import StateLayout
 from tidewheel._values import Batch, Shape
 
 _FLUSH_KEYS = 200_000
@@ -20,12 +21,12 @@ _FLUSH_KEYS = 200_000
 
 @dataclass(frozen=True)
 class Reduce(Operator):
-    """Fold the values of each key: `function(left, right)`, which must be associative.
+    """Fold the values of each key with `function(left, right)`, which must be associative.
 
-    The result so far is emitted once per batch for every key that the batch touched. Values are folded before the
-    shuffle too, so the function runs in several places and must depend on its two values alone. A value of None is
-    nothing to fold, and a result of None drops the key's state. A result has the latest timestamp of the messages that the
-    batch brought for its key.
+    The result so far is emitted once per batch for every key with messages in the batch. Values are also folded before
+    the shuffle, so the function runs in several places and must depend only on its two arguments. A value of None is
+    skipped, and a result of None deletes the state of the key. A result has the latest timestamp of its key's messages in
+    the batch.
     """
 
     function: Callable[[Any, Any], Any]
@@ -51,14 +52,14 @@ class Reduce(Operator):
     def codec_name(self) -> str:
         return self.state.resolved_codec().name
 
-    def conversion(self, layout: str) -> Conversion | None:
+    def conversion(self, layout: StateLayout) -> Conversion | None:
         return conversion_to(None, layout)
 
 
 class _Folding:
-    """The function, and what happens when it fails: the record is rejected, and what was folded before it stays.
+    """Call the function; if it fails, reject the record and keep the previous result.
 
-    With dead letters, `check` is called with each result, and raises where it cannot be stored.
+    With dead letters, `check` is called with each result, and raises an error if the result cannot be stored.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class _Folding:
         self.careful = context.keeps_rejected()
 
     def fold(self, folded: MutableMapping[Any, Any], batch: Batch) -> None:
-        """Fold each value into that of its key; None there says that there is nothing yet."""
+        """Fold each value into the result of its key; None means that there is no result yet."""
         function = self.function
         for position, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True)):
             left = folded.get(key)
@@ -84,19 +85,19 @@ class _Folding:
                 folded.setdefault(key, None)
 
     def _checked(self, left: Any, value: Any) -> Any:
-        # A function that changes its left value and then fails must have changed a copy.
+        # Pass a copy: the function may change its left value and then fail.
         new = self.folded(copy.deepcopy(left), value)
         if self.check is not None and new is not None:
             self.check(new)
         return new
 
     def folded(self, left: Any, value: Any) -> Any:
-        """Return two values as one; None says that there is nothing."""
+        """Fold two values; None means that there is no value."""
         return value if left is None else left if value is None else self.function(left, value)
 
 
 class _Touched:
-    """The keys that got messages, each with its latest timestamp, if there is one."""
+    """The keys with messages, each with its latest timestamp, if there is one."""
 
     def __init__(self) -> None:
         self.latest: dict[Any, int | None] = {}
@@ -112,7 +113,7 @@ class _Touched:
                 latest[key] = time
 
     def finish(self, shape: Shape, value_of: Callable[[Any], Any]) -> Batch:
-        """Return a message for each key that got any, and start empty."""
+        """Return a message for each key with messages, and start again empty."""
         keys, times = list(self.latest), list(self.latest.values())
         self.latest = {}
         timed = any(time is not None for time in times)

@@ -1,4 +1,4 @@
-"""Which record left a state that cannot be stored."""
+"""Find the record whose new state cannot be stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidewheel._operators.base import Context
 from tidewheel._state.key_batch import KeyBatch, RefusedState
 from tidewheel._state.task_state import KeyedState
 from tidewheel._values import Batch
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 
 def keep_states(
@@ -20,11 +20,11 @@ def keep_states(
     context: Context,
     handle: Callable[[int, Any], Any],
 ) -> None:
-    """Give the states of a batch's keys back; where one cannot be stored, raise an `OperatorError` that names the record.
+    """Store the states of the keys of a batch. If one cannot be stored, raise a `StepError` that names the record.
 
-    States are checked all at once, after the last message. When one is refused, the messages of its key are handled once more,
-    one by one, from the state that the key had before: `handle(position, state)` returns the state after a message. `places`
-    gives the place of each message's key.
+    All states are checked at once, after the last message. If one is rejected, the messages of its key are handled again,
+    one by one, starting with the previous state: `handle(position, state)` returns the state after a message. `places` has
+    the index of each message's key.
     """
     try:
         state.keep(key_batch)
@@ -34,9 +34,9 @@ def keep_states(
         position, error = _first_refused(state, key, positions, handle) or (positions[-1], refusal.error)
         if not context.keeps_rejected():
             context.reject(error, batch, position)
-        # With dead letters each state was checked after its message: somebody has changed it since.
-        raise OperatorError(
-            f"operator {context.operator!r}, key {key!r}: its state cannot be stored: {error}"
+        # With dead letters, each state was checked after its message, so it was changed after that check.
+        raise StepError(
+            f"step {context.operator!r}, key {key!r}: its state cannot be stored: {error}"
         ) from refusal.error
 
 

@@ -1,4 +1,4 @@
-"""StateSpec: how a program describes the state of an operator."""
+"""StateSpec: how a program describes the state of a step."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ IMMUTABLE = (bool, int, float, str, bytes, type(None), frozenset)
 
 @dataclass(frozen=True)
 class StateSpec:
-    """How an operator's state per key begins and how it is stored."""
+    """The initial state of a key, and how states are stored."""
 
     type: Any = None
     default: Any = None
     codec: StateCodec | None = None
     version: int = 1
     upgrade: Callable[[Any, int], Any] | None = None
-    """Makes today's state of one that an earlier version of the program stored."""
+    """Converts a state that an earlier version of the program stored."""
     hint: Any = None
-    """The type that states have unless the function makes others, where none is declared. It makes no state and refuses none."""
+    """The likely type of undeclared states. It creates no state and rejects none."""
 
     @property
     def stored_type(self) -> Any:
-        """The declared type; or the type of the first value, for which an undeclared state is checked."""
+        """The declared type, or the type of the default, against which undeclared states are checked."""
         if self.type is not None:
             return self.type
         if self.hint is not None:
@@ -47,7 +47,7 @@ class StateSpec:
 
     @property
     def description(self) -> StateType | None:
-        """What a manifest records of the type; None: only the user's own codec knows it."""
+        """The description of the type in a manifest; None if a codec of the user defines the type."""
         if self.codec is not None:
             return None
         if self.type is not None:
@@ -61,11 +61,11 @@ class StateSpec:
         return self.codec or msgpack_codec(self.stored_type)
 
     def factory(self) -> Callable[[], Any]:
-        """Return what makes the state of a new key.
+        """Return a function that creates the state of a new key.
 
-        A default that is callable is called; a mutable one is copied for each key; without a default, a declared type
-        that can be made from nothing makes it (0, "", an empty list), and without a type, or with one of several, the
-        state begins as None.
+        A callable default is called, and a mutable one is copied for each key. Without a default, the empty value of the
+        declared type is used (0, "", an empty list). Without a declared type, or with a union type, the state starts as
+        None.
         """
         default = self.default
         if default is None and self.type is not None:
@@ -75,8 +75,8 @@ class StateSpec:
                     kind()
                 except TypeError:
                     raise GraphError(
-                        f"a new key's state of type {kind.__name__} cannot be made from nothing; give default=, a "
-                        f"{kind.__name__}, or state={kind.__name__} | None, with which it begins as None"
+                        f"there is no empty value of type {kind.__name__} for the state of a new key; pass default=, a "
+                        f"{kind.__name__}, or state={kind.__name__} | None, which starts as None"
                     ) from None
                 return kind
             return lambda: None
@@ -96,9 +96,9 @@ def state_spec(
     version: int,
     upgrade: Callable[[Any, int], Any] | None = None,
 ) -> StateSpec:
-    """Return the state's description; where no type was given, it is that of the function's annotation.
+    """Return the description of the state; if no type is given, use the annotation of the function.
 
-    Without either, a record as which the state begins is a hint: it may stand for "nothing yet", and never be stored.
+    Without either, a default that is a record is only a hint: it may mean "no value yet", and never be stored.
     """
     declared = type_ if type_ is not None else parameter(function, position)
     hint = _begun_record(default) if declared is None and codec is None else None

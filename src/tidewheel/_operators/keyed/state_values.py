@@ -1,7 +1,7 @@
-"""Values of a stream that wait in state, each encoded by itself.
+"""Values of a stream that wait in state, each encoded separately.
 
-A value that waits is made again whenever it is used: a function that changes its argument changes nothing that waits, and what
-comes out does not depend on whether a commit lay between. A value that cannot be stored is refused with its own record.
+A waiting value is decoded each time it is used. So a function that changes its argument does not change the stored value,
+and results do not depend on commits in between. A value that cannot be stored is rejected with its own record.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tidewheel._state.codec import StateCodec
 
 
 class StateValues:
-    """How the values of one stream go into state and come out again."""
+    """Encode and decode the values of one stream for the state."""
 
     def __init__(self, codec: StateCodec) -> None:
         """Take the codec of a single value."""
         self._codec = codec
 
     def put(self, value: Any) -> msgspec.Raw:
-        """Return what is stored for a value; an `OperatorError` if it could not come back as it is."""
+        """Return the encoded value. Raise a `StepError` if it could not be read back unchanged."""
         return msgspec.Raw(self._codec.encode(value))
 
     def get(self, stored: msgspec.Raw) -> Any:

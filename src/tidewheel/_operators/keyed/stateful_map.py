@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from tidewheel._core.fields_read import fields_read
+from tidewheel._core.bytecode_reads import analyse_reads
 from tidewheel._operators.annotations import returned
 from tidewheel._operators.base import (
     Context,
@@ -25,15 +25,16 @@ from tidewheel._operators.keyed.refused_state import keep_states
 from tidewheel._operators.keyed.state_spec import IMMUTABLE, StateSpec
 from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, check_times, conversion_to, layout_of, waits_of
 from tidewheel._state.key_batch import KeyBatch
+from tidewheel._state.layout import StateLayout
 from tidewheel._values import Batch, Shape, shape_of
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 
 @dataclass(frozen=True)
 class StatefulMap(Operator):
     """Call `function(key, value, state)` for each message; it returns `(output, new_state)`.
 
-    `new_state` None drops the key's state. Every message gives one output, None included.
+    A `new_state` of None deletes the state of the key. Every message has exactly one output, which may be None.
     """
 
     function: Callable[[Any, Any, Any], tuple[Any, Any]]
@@ -42,18 +43,19 @@ class StatefulMap(Operator):
     ttl: Ttl | None = None
     kind = "stateful_map"
     stateful = True
+    order_matters = True
 
     def start(self, context: Context) -> Process:
         process = _Mapping(self, context)
         return process if self.ttl is None else TtlProcess(process, process.state, self.ttl, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Take the declared type, or the first of the function's annotated pair."""
+        """The declared type, or the first type of the annotated pair."""
         annotated = typing.get_args(returned(self.function))
         return (shape_of(self.returns or (annotated[0] if len(annotated) == 2 else None)),)
 
     def reads_by_code(self, shape: Shape) -> Reads | None:
-        return reads_of_function(fields_read(self.function, 1), shape)
+        return reads_of_function(analyse_reads(self.function, 1), shape)
 
     @property
     def kept(self) -> Mapping[str, StateSpec]:
@@ -76,17 +78,17 @@ class StatefulMap(Operator):
         return self.ttl is not None
 
     @property
-    def state_layout(self) -> str:
+    def state_layout(self) -> StateLayout:
         return layout_of(self.ttl)
 
-    def conversion(self, layout: str) -> Conversion | None:
+    def conversion(self, layout: StateLayout) -> Conversion | None:
         return conversion_to(self.ttl, layout)
 
 
 class _Mapping(Process):
     def __init__(self, operator: StatefulMap, context: Context) -> None:
         self.function, self.context = operator.function, context
-        self.read = fields_read(operator.function, 1)
+        self.read = analyse_reads(operator.function, 1)
         self.codec = operator.state.resolved_codec()
         self.state = context.state(self.codec, operator.state.factory())
         self.messages = MessageBuffer()
@@ -122,9 +124,9 @@ class _Mapping(Process):
         self.context.emit(without(batch, rejected).with_values(self.context.shapes[0], out))
 
     def _by_key(self, key_batch: KeyBatch, batch: Batch) -> bool:
-        """Handle the messages one key after the other, if there are many; tell whether they were handled.
+        """Handle the messages key by key, if there are many, and return whether they were handled.
 
-        The output is in that order too: no order is promised between keys.
+        The output has the same order: the order between keys is undefined.
         """
         if not batch.is_columns_only:
             return False
@@ -168,7 +170,7 @@ class _Mapping(Process):
         keep_states(self.state, key_batch, places, batch, self.context, handle)
 
     def _fast(self, keys: list[Any], rest: Iterator[tuple[int, Any]], states: list[Any], out: list[Any]) -> None:
-        """Handle the rest of the messages, each by the place of its key, until one fails or there are no more."""
+        """Handle the remaining messages, by the index of their keys, until one fails or none is left."""
         function, default, append = self.function, self.state.default, out.append
         for at, value in rest:
             state = states[at]
@@ -181,9 +183,9 @@ class _Mapping(Process):
             append(result)
 
     def _careful(self, keys: list[Any], rest: Iterator[tuple[int, Any]], states: list[Any], out: list[Any]) -> None:
-        """As `_fast`, but each message leaves a state that can be stored, or the state as it was.
+        """Like `_fast`, but check after each message that its state can be stored, and restore the old state otherwise.
 
-        A function may change its state in place and then raise, so the state before the message is kept as bytes.
+        The old state is kept as bytes, because a function may change its state in place and then fail.
         """
         function, default, append = self.function, self.state.default, out.append
         encode, decode = self.codec.encode, self.codec.decode
@@ -208,21 +210,21 @@ class _Mapping(Process):
             append(result)
 
     def _explained(self, error: Exception) -> Exception:
-        """Say what was expected where the function returned a tuple of another length. Its own errors stay as they are."""
+        """Explain the expected result if the function returned a tuple of another length; keep its own errors unchanged."""
         depth, where = 0, error.__traceback__
         while where is not None:
             depth, where = depth + 1, where.tb_next
         if depth <= 2 and isinstance(error, ValueError) and "unpack" in str(error):
-            return OperatorError(f"{_expected(self.function)}, not a tuple of another length: {error}")
+            return StepError(f"{_expected(self.function)}, not a tuple of another length: {error}")
         return error
 
 
 def _check_pair(function: Callable[..., Any], pair: Any) -> None:
-    """Refuse what is not a tuple, though it may have two elements: a str, a set, a dict."""
+    """Raise an error for other values with two elements: a str, a set, a dict."""
     if not isinstance(pair, tuple):
-        raise OperatorError(f"{_expected(function)}, not {pair!r} of type {type(pair).__name__}")
+        raise StepError(f"{_expected(function)}, not {pair!r} of type {type(pair).__name__}")
 
 
 def _expected(function: Callable[..., Any]) -> str:
     name = getattr(function, "__qualname__", type(function).__name__)
-    return f"the function {name} must return a tuple of two, (output, new_state)"
+    return f"the function {name} must return a 2-tuple (output, new_state)"

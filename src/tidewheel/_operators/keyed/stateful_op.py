@@ -19,9 +19,10 @@ from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timer_service import TimerService
 from tidewheel._operators.keyed.ttl import Ttl, TtlProcess, check_times, conversion_to, layout_of, waits_of
 from tidewheel._operators.logic import FunctionLogic, Message, StatefulLogic, overrides
+from tidewheel._state.layout import StateLayout
 from tidewheel._state.segments import UNREADABLE
 from tidewheel._values import ANY, Batch, Shape, shape_of
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 Handler = Callable[[Message, Any, Any], Any]
 
@@ -36,6 +37,7 @@ class StatefulOp(Operator):
     ttl: Ttl | None = None
     kind = "stateful_op"
     stateful = True
+    order_matters = True
 
     def start(self, context: Context) -> Process:
         logic = DatetimeLogic(self.logic) if context.timestamps else self.logic
@@ -47,7 +49,7 @@ class StatefulOp(Operator):
 
     def timed(self, inputs: tuple[bool | None, ...]) -> bool | None:
         check_times(self.ttl, inputs)
-        # A logic may send messages with timestamps of its own, or without any.
+        # A logic can send messages with its own timestamps, or without any.
         return None
 
     @property
@@ -56,7 +58,7 @@ class StatefulOp(Operator):
 
     @property
     def wants_epochs(self) -> str:
-        # Of timers only a run can tell whether they are of the wall clock.
+        # Whether timers use the wall clock is known only during a run.
         return "its on_epoch is never called" if overrides(self.logic, "on_epoch") else ""
 
     @property
@@ -67,10 +69,10 @@ class StatefulOp(Operator):
         )
 
     @property
-    def state_layout(self) -> str:
+    def state_layout(self) -> StateLayout:
         return layout_of(self.ttl)
 
-    def conversion(self, layout: str) -> Conversion | None:
+    def conversion(self, layout: StateLayout) -> Conversion | None:
         return conversion_to(self.ttl, layout)
 
     @property
@@ -83,17 +85,17 @@ class StatefulOp(Operator):
 
 
 def as_logic(logic: StatefulLogic[Any] | Callable[..., Any]) -> StatefulLogic[Any]:
-    """Return the logic, or the function dressed as one."""
+    """Return the logic, or a logic that wraps the function."""
     return logic if isinstance(logic, StatefulLogic) else FunctionLogic(logic)
 
 
 class LogicProcess(Process):
-    """A logic at work: one handler for each input port, and its timers."""
+    """Run a logic: one handler for each input port, and its timers."""
 
     def __init__(
         self, logic: StatefulLogic[Any], handlers: tuple[Handler, ...], state: StateSpec, context: Context
     ) -> None:
-        """Open the state and, if the logic handles any, the timers."""
+        """Open the state and, if the logic uses timers, the timers."""
         self.logic, self.handlers, self.context = logic, handlers, context
         self.codec = state.resolved_codec()
         self.state = context.state(self.codec, state.factory())
@@ -113,25 +115,27 @@ class LogicProcess(Process):
         key_batch = self.state.open(batch.keys_made, batch.key_data)
         times: Iterable[int | None] = batch.times or repeat(None, len(batch))
         keys, states, default = key_batch.keys, key_batch.states, self.state.default
-        careful = self.context.keeps_rejected()
+        rejects = self.context.keeps_rejected()
+        careful = rejects and not self.logic._all_or_nothing
         for position, (at, value, time) in enumerate(zip(key_batch.places(), batch.values, times, strict=True)):
             message = output.current = Message(keys[at], value, time)
             state = states[at]
-            mark, before = (
-                (output.mark(), None if state is None else self.codec.encode(state)) if careful else ((0, 0, 0), None)
-            )
+            mark = output.mark() if rejects else (0, 0, 0)
+            before = self.codec.encode(state) if careful and state is not None else None
             try:
                 new = handle(message, default() if state is None else state, output)
                 if careful and new is not None:
                     self.codec.encode(new)
                 states[at] = new
             except UNREADABLE:
-                # Segments are read when they are asked for: no message is to blame, and none may be put aside.
+                # Segments are read on demand, so an error here is not the fault of a message, and no message may be
+                # rejected.
                 raise
             except Exception as error:
                 self.context.reject(error, batch, position)
                 output.cut(mark)
-                states[at] = None if before is None else self.state.made_again(message.key, before)
+                if careful:
+                    states[at] = None if before is None else self.state.made_again(message.key, before)
         output.current = None
         keep_states(
             self.state, key_batch, key_batch.places, batch, self.context, partial(self._handle_again, handle, batch)
@@ -146,7 +150,7 @@ class LogicProcess(Process):
             self.context.emit(output.batch_aside(self.context.shapes[1]), 1)
 
     def _handle_again(self, handle: Handler, batch: Batch, position: int, state: Any) -> Any:
-        """Return the state after a message, and discard the message's output."""
+        """Return the state after a message, and discard its output."""
         output = self._output()
         time = None if batch.times is None else batch.times[position]
         output.current = Message(batch.keys[position], batch.values[position], time)
@@ -154,24 +158,24 @@ class LogicProcess(Process):
 
     def _timers(self) -> TimerService:
         if self.timer_service is None:
-            raise OperatorError(
-                f"operator {self.context.operator!r} sets timers, so its logic must define on_timer(timer, state, output)"
+            raise StepError(
+                f"step {self.context.operator!r} sets timers, so its logic must define on_timer(timer, state, output)"
             )
         return self.timer_service
 
     def on_schedule(self) -> None:
-        """Let the logic do what is due now, and fire the timers that are."""
+        """Call `on_schedule` of the logic, and fire the timers that are due."""
         if overrides(self.logic, "on_schedule"):
             self._whole_shards(lambda states, output: self.logic.on_schedule(states, output))
         if self.timer_service is not None:
             self._send(self.timer_service.on_schedule(self._output()))
 
     def on_epoch(self, epoch: int) -> None:
-        """Fire the timers that the epoch reaches, then give it to the logic."""
+        """Fire the timers that the epoch reaches, then call `on_epoch` of the logic."""
         if self.timer_service is not None:
             self._send(self.timer_service.on_epoch(epoch, self._output()))
         if overrides(self.logic, "on_epoch"):
-            # Up to the epoch is allowed here, since it goes out after what is sent now.
+            # Times up to the epoch are allowed here, because the epoch is sent after these messages.
             self._whole_shards(lambda states, output: self.logic.on_epoch(epoch, states, output))
 
     def _whole_shards(self, handle: Callable[[Any, OutputBuffer], None]) -> None:
@@ -182,7 +186,7 @@ class LogicProcess(Process):
                 handle(self.state.shard(shard), output)
             except Exception as error:
                 self.context.check_transient(error)
-                raise OperatorError(f"operator {self.context.operator!r}, shard {shard}: {described(error)}") from error
+                raise StepError(f"step {self.context.operator!r}, shard {shard}: {described(error)}") from error
             self._send(output)
 
     def _belongs(self, shard: int, key: Any) -> bool:

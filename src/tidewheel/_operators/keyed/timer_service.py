@@ -1,4 +1,4 @@
-"""TimerService: the timers of an operator with state, called when they are due."""
+"""TimerService: fire the timers of a stateful step when they are due."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import Any
 
 from tidewheel._core.user_code import described
 from tidewheel._operators.base import Context
-from tidewheel._operators.keyed.catch_up_logic import CatchUpLogic
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.segments import UNREADABLE
 from tidewheel._state.task_state import KeyedState
 from tidewheel._state.timers import Clock, Timer, decode, encode
 from tidewheel._time.duration import MAX_TIME
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 
 class TimerService:
-    """Sets and cancels timers as an operator asks, and calls its `on_timer` in the order of their times."""
+    """Set and cancel timers, and call `on_timer` in the order of their times."""
 
     def __init__(self, logic: StatefulLogic[Any], state: KeyedState, context: Context) -> None:
         """Open the timers."""
@@ -38,17 +37,17 @@ class TimerService:
                 self._overdue = True
 
     def on_schedule(self, output: OutputBuffer) -> OutputBuffer:
-        """Fire what the pinned time has reached, and what was set for a time that the last epoch had passed already."""
+        """Fire the timers that the time of the batch has reached, and those set for a time before the last epoch."""
         self._fire("wall", self.context.now, output)
         if self._overdue and self.context.last_epoch is not None:
             self._fire("event", self.context.last_epoch, output)
         return output
 
     def on_epoch(self, epoch: int, output: OutputBuffer) -> OutputBuffer:
-        """Fire what the epoch has reached."""
+        """Fire the timers that the epoch has reached."""
         self._fire("event", epoch, output)
         if epoch == MAX_TIME:
-            # No time passes after the end, so what waits for the clock is due too.
+            # This epoch is the end of a bounded run: wall-clock timers are due too.
             self._fire("wall", MAX_TIME, output)
         return output
 
@@ -58,7 +57,7 @@ class TimerService:
 
     def _fire_shard(self, shard: int, clock: Clock, until: int, output: OutputBuffer) -> None:
         due = self.timers.due(shard, clock, until)
-        if isinstance(self.logic, CatchUpLogic):
+        if self.logic._calls_last_timer_only:
             due = self._last_of_each_key(due)
         self.state.fetch(timer.key for timer in due)
         waiting = [encode(timer) for timer in due]
@@ -96,15 +95,16 @@ class TimerService:
         output.current = Message(timer.key, None, self._time(timer))
         mark, first = output.mark(), len(output.timers)
         state = self.state.get(timer.key)
-        # A logic that catches up is one of our own, and calls the user's functions by `send_result`, which cannot fail here.
-        careful = output.reject is not None and not isinstance(self.logic, CatchUpLogic)
+        # Only built-in logics are CatchUpLogics. They call the user's functions through `send_result`, which does not raise.
+        careful = output.reject is not None and not self.logic._calls_last_timer_only
         before = self.state.codec.encode(state) if careful and state is not None else None
         try:
             new = self.logic.on_timer(timer, self.state.default() if state is None else state, output)
             for other, there in output.timers[first:]:
                 if there and other.clock == timer.clock and other.time <= timer.time:
-                    raise OperatorError(
-                        f"on_timer set a timer for {other.time}, which is not after the one that fired; it would fire for ever"
+                    raise StepError(
+                        f"on_timer set a timer for {other.time}, which is not after the timer that fired; it would "
+                        "fire forever"
                     )
             if careful and new is not None:
                 self.state.codec.encode(new)
@@ -113,15 +113,15 @@ class TimerService:
         except Exception as error:
             self.context.check_transient(error)
             if output.reject is not None:
-                # The timer has fired: the next one finds the state as it was.
+                # The timer counts as fired: the next one gets the unchanged state.
                 output.reject(error, {"timer": timer.name, "time": timer.time, "clock": timer.clock})
                 output.cut(mark)
                 output.current = None
                 if before is not None:
                     self.state.put(timer.key, self.state.made_again(timer.key, before))
                 return
-            raise OperatorError(
-                f"operator {self.context.operator!r}, key {timer.key!r}, timer {timer.name!r} at {timer.time}: "
+            raise StepError(
+                f"step {self.context.operator!r}, key {timer.key!r}, timer {timer.name!r} at {timer.time}: "
                 f"{described(error)}"
             ) from error
         output.current = None
@@ -129,7 +129,7 @@ class TimerService:
             self.state.put(timer.key, new)
 
     def _time(self, timer: Timer) -> int:
-        """Return the timestamp of what the timer emits: its own time where that is allowed."""
+        """Return the timestamp for the output of a timer: the time of the timer, if it is allowed."""
         last, time = self.context.last_epoch, int(timer.time)
         if last is None:
             return time

@@ -1,4 +1,4 @@
-"""ttl: the state of a key expires some time after its last message."""
+"""ttl: delete the state of a key some time after its last message."""
 
 from __future__ import annotations
 
@@ -8,65 +8,63 @@ from typing import Any
 from tidewheel._core.keys import from_stored
 from tidewheel._operators.base import Context, Conversion, Process
 from tidewheel._state.codec import msgpack_codec
+from tidewheel._state.layout import StateLayout
 from tidewheel._state.task_state import KeyedState
 from tidewheel._state.timers import Clock, Timer
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._values import Batch
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 
 
 @dataclass(frozen=True)
 class Ttl:
-    """How many ns after its last message a key's state goes, by the timestamps of the messages or by the clock."""
+    """How many ns after its last message the state of a key expires, by timestamps or by the wall clock."""
 
     nanoseconds: int
     clock: Clock = "event"
 
 
-_NO_TIMES = (
-    "a ttl by event time needs timestamps; put assign_timestamps and limit_out_of_orderness before it, or use "
-    'ttl_clock="wall"'
-)
+_NO_TIMES = 'a ttl by event time needs timestamps; add event_time before this step, or use ttl_clock="wall"'
 _EXPIRES, _TIMERS = "expires", "ttl-timers"
-_LAYOUTS: dict[Clock, str] = {"event": "states that expire by event time", "wall": "states that expire by the clock"}
+_FORMS: dict[Clock, str] = {"event": "states that expire by event time", "wall": "states that expire by the clock"}
 
 
-def layout_of(ttl: Ttl | None) -> str:
-    """Return the layout of states with this ttl; its length is none of it, since the ends that are stored hold with any."""
-    return "" if ttl is None else _LAYOUTS[ttl.clock]
+def layout_of(ttl: Ttl | None) -> StateLayout:
+    """Return the layout of states with this ttl. The length is not part of it, because the expiry is stored."""
+    return StateLayout() if ttl is None else StateLayout(_FORMS[ttl.clock])
 
 
 def waits_of(ttl: Ttl | None) -> str:
-    """Return what does not happen to states with this ttl where no epoch ever comes."""
+    """Return a text that says what never happens to states with this ttl without epochs."""
     by_event_time = ttl is not None and ttl.clock == "event"
-    return 'no state expires (with ttl_clock="wall" it would, by the time of day)' if by_event_time else ""
+    return 'no state expires (use ttl_clock="wall" to expire states by the wall clock)' if by_event_time else ""
 
 
 def check_times(ttl: Ttl | None, inputs: tuple[bool | None, ...]) -> None:
-    """Refuse a ttl by event time where messages have no timestamps."""
+    """Raise a `GraphError` for a ttl by event time if messages have no timestamps."""
     if ttl is not None and ttl.clock == "event" and False in inputs:
         raise GraphError(_NO_TIMES)
 
 
-def conversion_to(ttl: Ttl | None, layout: str) -> Conversion | None:
+def conversion_to(ttl: Ttl | None, layout: StateLayout) -> Conversion | None:
     """Return how states of another layout get this ttl; None if they are of another kind.
 
-    The ends that are stored mean nothing to another clock, or were kept up to a time when there was a ttl. Versions that did
-    not tell their ttl have the layout of states without one.
+    A stored expiry has no meaning for another clock, or after a time without a ttl. State from versions that did not
+    record a ttl has the layout of states without one.
     """
-    if layout not in ("", *_LAYOUTS.values()):
+    if layout.form not in ("", *_FORMS.values()):
         return None
-    anew = "its ttl counts from now on for the states that are there, and then from each key's last message"
-    said = "it has no ttl any more, and its states stay" if ttl is None else anew
+    anew = "its ttl starts now for existing states; after that it counts from the last message of each key"
+    said = "its ttl was removed, and its states are kept" if ttl is None else anew
     return Conversion(None, said, emptied=(_EXPIRES, _TIMERS))
 
 
 class TtlProcess(Process):
-    """Another process whose state has a time to live.
+    """A wrapper that adds a time to live to the state of another process.
 
-    When each key's state goes is kept beside it. A key has one timer at the most, set when its state begins: if messages came
-    since, it is set again when it fires, so a message costs no timer. A state that was there before the program had this ttl
-    begins when the operator first looks at its shard.
+    The expiry of each key is stored in an additional table. A key has at most one timer, set when its state is created. If
+    messages came since, the timer is set again when it fires, so that a message does not need to set a timer. For states
+    that are older than the ttl of the program, the ttl starts when the step first reads their shard.
     """
 
     def __init__(self, inner: Process, state: KeyedState, ttl: Ttl, context: Context) -> None:
@@ -75,15 +73,15 @@ class TtlProcess(Process):
         self.expires = context.state(msgpack_codec(int), int, _EXPIRES)
         self.timers = context.timers(_TIMERS)
         self.latest: dict[Any, int] = {}
-        """The keys that have messages, each with its latest time."""
+        """The keys with messages, each with its latest time."""
         self.set_without_message: list[Any] = []
-        """The keys whose state a timer, an epoch or a schedule has set."""
+        """The keys whose state was set by a timer, an epoch or a schedule."""
         self._covered_at: tuple[int | None, int | None] | None = None
-        """The epochs with which the shards were looked through: shards that catch up have others than the batch itself."""
+        """The epoch at which each shard was checked: shards that catch up have other epochs than the batch."""
         state.watch(self.set_without_message.append)
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        """Drop expired states before the first message sees them, and note which keys have messages."""
+        """Delete expired states before the first message reads them, and record the keys with messages."""
         times = self._times(batch)
         if self._covered_at != self._epochs:
             now = self._now()
@@ -105,11 +103,11 @@ class TtlProcess(Process):
         if self.ttl.clock == "wall":
             return [self.context.now] * len(batch)
         if batch.times is None:
-            raise OperatorError(f"operator {self.context.operator!r}: {_NO_TIMES}")
+            raise StepError(f"step {self.context.operator!r}: {_NO_TIMES}")
         return batch.times
 
     def on_end_of_data(self) -> None:
-        """Set when the states of this batch's keys expire."""
+        """Set the expiry of the states of this batch's keys."""
         self.inner.on_end_of_data()
         latest, self.latest = self.latest, {}
         self.expires.fetch(latest)
@@ -127,16 +125,16 @@ class TtlProcess(Process):
             self.timers.put(Timer(key, at, "", self.ttl.clock))
 
     def on_schedule(self) -> None:
-        """Drop the states that have expired by the clock."""
+        """Delete the states that have expired by the wall clock."""
         if self.ttl.clock == "wall":
             self._expire(self.context.now)
         self.inner.on_schedule()
         now = self._now()
-        # Where no epoch has come yet, the clock is the best that there is.
+        # Before the first epoch, use the wall clock.
         self._begin(self.context.now if now is None else now)
 
     def on_epoch(self, epoch: int) -> None:
-        """Pass the epoch on, then drop expired states: at the end of a bounded run the logic still sees all states."""
+        """Pass on the epoch, then delete expired states, so that at the end of a bounded run the logic sees all states."""
         self.inner.on_epoch(epoch)
         self._begin(self.context.now if self.ttl.clock == "wall" else epoch)
         if self.ttl.clock == "event":
@@ -150,7 +148,7 @@ class TtlProcess(Process):
         self.set_without_message.clear()
 
     def _cover(self, time: int) -> None:
-        """Start the time to live of states from before the program had this ttl: nothing is kept beside them."""
+        """Start the time to live of states that are older than this ttl and have no expiry."""
         if self._covered_at == self._epochs:
             return
         self._covered_at = self._epochs

@@ -1,1 +1,1 @@
-"""Operators without state, and the two ends of a program: source and sink."""
+"""Steps without state, and the two ends of a program: source and sink."""

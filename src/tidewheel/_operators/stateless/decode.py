@@ -13,13 +13,13 @@ from tidewheel._core.text import cut, text_of, valid
 from tidewheel._operators.accepted import accepted
 from tidewheel._operators.base import Context, Operator, Process, columns_of
 from tidewheel._values import ROW, Batch, Shape
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import ConfigError, GraphError, StepError
 
 DECODED, DEAD = 0, 1
 _LONGEST = 10_000
-"""How many characters of an error a dead letter has."""
+"""The maximum number of characters of an error in a dead letter."""
 ERROR = "error"
-"""The column of a dead letter that says why it is one."""
+"""The column of a broken message that holds the error."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class Decode(Operator):
         return _Decoding(self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """The codec's records; and the messages as they were, with the error."""
+        """The records of the codec, and the unchanged broken messages with their errors."""
         return (self.codec.shape, ROW)
 
     def check(self, inputs: tuple[Shape, ...]) -> None:
-        """Refuse records that are known to lack the column."""
+        """Raise a `GraphError` if the declared type has no such column."""
         known = inputs[0].columns()
         if known is not None and self.column not in known:
-            raise GraphError(f"there is no column {self.column!r} to decode; there are {', '.join(known)}")
+            raise GraphError(f"there is no column {self.column!r} to decode; the columns are {', '.join(known)}")
 
 
 class _Decoding(Process):
@@ -76,12 +76,15 @@ class _Decoding(Process):
         columns = columns_of(batch)
         at = columns.schema.get_field_index(self.operator.column)
         if at < 0:
-            raise OperatorError(
-                f"there is no column {self.operator.column!r} to decode; there are {', '.join(columns.schema.names)}"
+            raise StepError(
+                f"there is no column {self.operator.column!r} to decode; the columns are "
+                f"{', '.join(columns.schema.names)}"
             )
         column = columns.column(at)
         if not any(check(column.type) for check in (pa.types.is_binary, pa.types.is_string, pa.types.is_null)):
-            raise OperatorError(f"the column {self.operator.column!r} holds {column.type}, and not bytes or text")
+            raise StepError(
+                f"the column {self.operator.column!r} has the type {column.type}; decode needs bytes or text"
+            )
         payloads: list[bytes | None] = column.cast(pa.binary()).to_pylist()
         return payloads
 
@@ -89,9 +92,9 @@ class _Decoding(Process):
 def decode_all(
     codec: PayloadCodec, payloads: list[bytes | None], check_transient: Callable[[Exception], None] = lambda _: None
 ) -> tuple[list[Any], dict[int, str]]:
-    """Return the decoded records in order, and the error of each other message by its position.
+    """Return the decoded records in order, and the errors of the other messages by position.
 
-    A codec may ask a service, such as a registry of schemas: `check_transient` raises where that is away.
+    A codec may use a service such as a schema registry: `check_transient` raises an error if the service is unavailable.
     """
     decoded: list[Any] = []
     errors: dict[int, str] = {}
@@ -99,12 +102,14 @@ def decode_all(
     while len(decoded) + len(errors) < len(payloads):
         try:
             decoded.extend(map(codec.decode, rest))  # type: ignore[arg-type]
+        except ConfigError:
+            raise  # No payload is the cause, such as a refused log-in at a schema registry.
         except Exception as error:
             check_transient(error)
             position = len(decoded) + len(errors)
             missing = payloads[position] is None
             errors[position] = (
-                "there is no payload" if missing else f"{codec.name}: {type(error).__name__}: {_text(error)}"
+                "the payload is null" if missing else f"{codec.name}: {type(error).__name__}: {_text(error)}"
             )
     return decoded, errors
 

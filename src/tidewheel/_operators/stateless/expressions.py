@@ -1,4 +1,4 @@
-"""filter, with_columns and select by expressions of Arrow: no Python runs for a record."""
+"""filter, with_columns and select with Arrow expressions, without Python code per record."""
 
 from __future__ import annotations
 
@@ -12,22 +12,32 @@ import pyarrow as pa
 
 from tidewheel._operators.accepted import accepted
 from tidewheel._operators.base import Context, Operator, Process, Reads, columns_of
+from tidewheel._operators.stateless.filter import Judged, keep_true
 from tidewheel._values import ROW, Batch, Shape
 from tidewheel._values.expressions import columns_used, evaluated, result_types
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class Where(Operator):
-    """Keep the values for which the expression is true; where it is null, it is not."""
+    """Keep the values for which the expression is true. Values for which it is null are dropped."""
 
     expression: Any
     kind = "filter"
 
     def start(self, context: Context) -> Process:
-        return _Keeping(self, context)
+        return self.judge(context, keep_true)
+
+    def judge(self, context: Context, judged: Judged) -> Process:
+        """Return a process that finds out for which messages the expression is true, and passes that to `judged`."""
+        return _Keeping(self, context, judged)
+
+    @property
+    def spelled(self) -> str:
+        """The condition, for messages."""
+        return str(self.expression)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
@@ -38,10 +48,10 @@ class Where(Operator):
         return inputs
 
     def checked(self, schema: pa.Schema) -> None:
-        """Refuse, with a `GraphError`, columns over which the expression is not a yes or no."""
+        """Raise a `GraphError` if the expression over these columns is not boolean."""
         (kind,) = _types(schema, [self.expression])
         if not pa.types.is_boolean(kind):
-            raise GraphError(f"{self.expression} is of type {kind}; filter takes an expression that is true or false")
+            raise GraphError(f"{self.expression} is of type {kind}; {self.kind} needs a boolean expression")
 
     def reads_of(self, columns: pa.Schema | None) -> Reads | None:
         return None if columns is None else Reads(columns_used(columns, self.expression), (0,))
@@ -49,30 +59,30 @@ class Where(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Computed(Operator):
-    """Columns that are what expressions give, by name."""
+    """Columns computed by expressions, by name."""
 
     expressions: dict[str, Any]
     passes_on: ClassVar[bool]
-    """Whether the other columns go on too."""
+    """Whether the other columns are kept too."""
 
     def start(self, context: Context) -> Process:
         return _Computing(self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Rows: a declared type has other columns."""
+        """Rows, because the columns of a declared type change."""
         return (ROW,)
 
     def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
         return (None,) if inputs[0] is None else (self.checked(inputs[0]),)
 
     def checked(self, schema: pa.Schema) -> pa.Schema:
-        """Return the columns behind it; refuse, with a `GraphError`, columns that an expression does not fit."""
+        """Return the output columns. Raise a `GraphError` if an expression does not match the input columns."""
         kinds = _types(schema, list(self.expressions.values()))
         passed = {field.name: field.type for field in schema if self.passes_on}
         return pa.schema(passed | dict(zip(self.expressions, kinds, strict=True)))
 
     def computed(self, columns: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns behind it."""
+        """Return the output columns."""
         arrays = dict(zip(columns.schema.names, columns.columns, strict=True)) if self.passes_on else {}
         arrays.update(zip(self.expressions, evaluated(columns, list(self.expressions.values())), strict=True))
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
@@ -85,14 +95,14 @@ class Computed(Operator):
 
 
 class WithColumns(Computed):
-    """Add columns, each what an expression gives, or put them in place of those of the same name."""
+    """Add computed columns; they replace columns of the same name."""
 
     kind = "with_columns"
     passes_on = True
 
 
 class Select(Computed):
-    """Go on with these columns only, each what an expression gives, in this order."""
+    """Keep only these computed columns, in this order."""
 
     kind = "select"
     passes_on = False
@@ -106,7 +116,7 @@ def _types(schema: pa.Schema, expressions: list[Any]) -> list[pa.DataType]:
 
 
 class _Checked(Process):
-    """Checks expressions once for each schema of the data: the driver may not have known it."""
+    """Check expressions once for each schema of the data, which the driver may not have known."""
 
     operator: Where | Computed
 
@@ -120,7 +130,7 @@ class _Checked(Process):
             try:
                 self.operator.checked(columns.schema)
             except GraphError as error:
-                raise OperatorError(str(error)) from None
+                raise StepError(str(error)) from None
             self._schema = columns.schema
         return columns
 
@@ -128,13 +138,17 @@ class _Checked(Process):
 class _Keeping(_Checked):
     operator: Where
 
+    def __init__(self, operator: Where, context: Context, judged: Judged) -> None:
+        super().__init__(operator, context)
+        self.judged = judged
+
     def on_batch(self, batch: Batch, port: int) -> None:
         for part, keep in accepted(self.context, batch, self._kept):
-            self.context.emit(part if keep.all() else part.take(np.flatnonzero(keep)))
+            self.judged(self.context, part, keep)
 
     def _kept(self, batch: Batch) -> npt.NDArray[np.bool_]:
         columns = self._fitting(batch)
-        (mask,) = _told(lambda: evaluated(columns, [self.operator.expression]))
+        (mask,) = _with_arrow_error(lambda: evaluated(columns, [self.operator.expression]))
         kept: npt.NDArray[np.bool_] = mask.fill_null(False).to_numpy(zero_copy_only=False)
         return kept
 
@@ -148,12 +162,12 @@ class _Computing(_Checked):
 
     def _computed(self, batch: Batch) -> pa.RecordBatch:
         columns = self._fitting(batch)
-        return _told(lambda: self.operator.computed(columns))
+        return _with_arrow_error(lambda: self.operator.computed(columns))
 
 
-def _told(work: Callable[[], T]) -> T:
-    """Say what Arrow says where an expression fails for a record, such as a division by zero."""
+def _with_arrow_error(work: Callable[[], T]) -> T:
+    """Return Arrow's error text for an expression that fails for a record, such as a division by zero."""
     try:
         return work()
     except pa.ArrowException as error:
-        raise OperatorError(str(error)) from None
+        raise StepError(str(error)) from None

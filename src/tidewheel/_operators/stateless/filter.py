@@ -1,4 +1,4 @@
-"""filter: keep the values a function says yes to."""
+"""filter: keep the values for which a function returns a true value."""
 
 from __future__ import annotations
 
@@ -7,22 +7,41 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from tidewheel._core.fields_read import fields_read
+from tidewheel._core.bytecode_reads import analyse_reads
 from tidewheel._operators.base import Context, Operator, Process, Reads, each, reads_of_function, without
 from tidewheel._values import Batch, Shape
+
+Judged = Callable[[Context, Batch, npt.NDArray[np.bool_]], None]
+"""Handles messages of which a condition is known."""
+
+
+def keep_true(context: Context, batch: Batch, kept: npt.NDArray[np.bool_]) -> None:
+    """Pass on the messages for which the condition is true."""
+    context.emit(batch if kept.all() else batch.take(np.flatnonzero(kept)))
 
 
 @dataclass(frozen=True)
 class Filter(Operator):
-    """Keep the values for which the function returns something true."""
+    """Keep the values for which the function returns a true value."""
 
     function: Callable[[Any], Any]
     kind = "filter"
 
     def start(self, context: Context) -> Process:
-        return _Filtering(self.function, context)
+        return self.judge(context, keep_true)
+
+    def judge(self, context: Context, judged: Judged) -> Process:
+        """Return a process that finds out for which messages the function is true, and passes that to `judged`."""
+        return _Filtering(self.function, context, judged)
+
+    @property
+    def spelled(self) -> str:
+        """The name of the function, for messages; empty for a lambda."""
+        name: str = getattr(self.function, "__name__", type(self.function).__name__)
+        return "" if name == "<lambda>" else name
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
@@ -31,21 +50,18 @@ class Filter(Operator):
         return inputs
 
     def reads_by_code(self, shape: Shape) -> Reads | None:
-        return reads_of_function(fields_read(self.function, 0), shape, (0,))
+        return reads_of_function(analyse_reads(self.function, 0), shape, (0,))
 
 
 class _Filtering(Process):
-    def __init__(self, function: Callable[[Any], Any], context: Context) -> None:
-        self.function, self.context = function, context
-        self.read = fields_read(function, 0)
+    def __init__(self, function: Callable[[Any], Any], context: Context, judged: Judged) -> None:
+        self.function, self.context, self.judged = function, context, judged
+        self.read = analyse_reads(function, 0)
 
     def on_batch(self, batch: Batch, port: int) -> None:
         verdicts, rejected = each(self.context, batch, self._verdict, self.read)
-        batch = without(batch, rejected)
-        if not all(verdicts):
-            batch = batch.take(np.flatnonzero(np.fromiter(verdicts, bool, len(verdicts))))
-        self.context.emit(batch)
+        self.judged(self.context, without(batch, rejected), np.fromiter(verdicts, bool, len(verdicts)))
 
     def _verdict(self, value: Any) -> bool:
-        # An answer may be something that is neither true nor false, such as an array.
+        # A result may have no truth value, such as an array.
         return bool(self.function(value))

@@ -1,4 +1,4 @@
-"""flat_map and filter_map: one value in, any number out, or one at most."""
+"""flat_map and filter_map: any number of values, or at most one, for each value."""
 
 from __future__ import annotations
 
@@ -6,60 +6,60 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tidewheel._core.fields_read import FieldsRead, fields_read
+from tidewheel._core.bytecode_reads import FieldsRead, analyse_reads
 from tidewheel._operators.annotations import item_of, returned
 from tidewheel._operators.base import Context, Operator, Process, Reads, each, reads_of_function, without
 from tidewheel._values import Batch, Shape, shape_of
 from tidewheel._values.shape import unwrap_optional
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 
 @dataclass(frozen=True)
 class FlatMap(Operator):
-    """Replace each value by the items of what the function returns, in their order."""
+    """Replace each value by the items of the iterable that the function returns, in order."""
 
     function: Callable[[Any], Iterable[Any]]
     returns: Any = None
     kind = "flat_map"
 
     def start(self, context: Context) -> Process:
-        return _Flattening(self.all_items, fields_read(self.function, 0), context)
+        return _Flattening(self.all_items, analyse_reads(self.function, 0), context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Take the declared type of an item, or the function's annotation."""
         return (shape_of(self.returns or item_of(returned(self.function))),)
 
     def reads_by_code(self, shape: Shape) -> Reads | None:
-        return reads_of_function(fields_read(self.function, 0), shape)
+        return reads_of_function(analyse_reads(self.function, 0), shape)
 
     def all_items(self, value: Any) -> list[Any]:
-        """Return the items of one value as a list, so that a generator fails here, where the record is known."""
+        """Return the items as a list, so that a generator fails here, where the record is known."""
         items = self.function(value)
         if not isinstance(items, Iterable) or isinstance(items, str | bytes):
-            raise OperatorError(f"the function must return an iterable of values, not {type(items).__name__}")
+            raise StepError(f"the function must return an iterable of values, not {type(items).__name__}")
         return list(items)
 
 
 @dataclass(frozen=True)
 class FilterMap(Operator):
-    """Replace each value by what the function returns, and leave it out where that is None."""
+    """Replace each value by the result of the function, and drop it if the result is None."""
 
     function: Callable[[Any], Any]
     returns: Any = None
     kind = "filter_map"
 
     def start(self, context: Context) -> Process:
-        return _Flattening(self.at_most_one, fields_read(self.function, 0), context)
+        return _Flattening(self.at_most_one, analyse_reads(self.function, 0), context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Take the declared type, or T where the function is annotated to return T or None: None is left out."""
+        """The declared type, or T if the function is annotated to return T or None."""
         return (shape_of(self.returns or unwrap_optional(returned(self.function))[0]),)
 
     def reads_by_code(self, shape: Shape) -> Reads | None:
-        return reads_of_function(fields_read(self.function, 0), shape)
+        return reads_of_function(analyse_reads(self.function, 0), shape)
 
     def at_most_one(self, value: Any) -> list[Any]:
-        """Return the value as a list of one, or of none."""
+        """Return the value in a list, or an empty list for None."""
         result = self.function(value)
         return [] if result is None else [result]
 

@@ -1,4 +1,4 @@
-"""inspect: look at values as they pass."""
+"""inspect: call a function with each value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidewheel._core.fields_read import fields_read
+from tidewheel._core.bytecode_reads import analyse_reads
 from tidewheel._operators.base import Context, Operator, Process, each, without
 from tidewheel._values import Batch, Shape
 
@@ -17,7 +17,7 @@ from tidewheel._values import Batch, Shape
 class Inspect(Operator):
     """Call the function with each value; values pass unchanged.
 
-    It runs in the tasks and outside the commit: a batch that runs again after a failure is inspected again.
+    The function runs in the tasks and outside the commit. If a batch runs again after a failure, it is called again.
     """
 
     function: Callable[[Any], Any]
@@ -36,7 +36,7 @@ class Inspect(Operator):
 class _Inspecting(Process):
     def __init__(self, function: Callable[[Any], Any], context: Context) -> None:
         self.function, self.context = function, context
-        self.read = fields_read(function, 0)
+        self.read = analyse_reads(function, 0)
 
     def on_batch(self, batch: Batch, port: int) -> None:
         _, rejected = each(self.context, batch, self.function, self.read)

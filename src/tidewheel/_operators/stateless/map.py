@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from tidewheel._core.fields_added import FieldsAdded, fields_added
-from tidewheel._core.fields_read import fields_read
+from tidewheel._core.bytecode_reads import analyse_reads
+from tidewheel._core.bytecode_update import DictUpdate, analyse_update
 from tidewheel._operators.annotations import returned
 from tidewheel._operators.base import Context, Operator, Process, Reads, each, reads_of_function, without
 from tidewheel._values import Batch, Shape, shape_of
@@ -16,7 +16,7 @@ from tidewheel._values import Batch, Shape, shape_of
 
 @dataclass(frozen=True)
 class Map(Operator):
-    """Replace each value by what the function returns for it."""
+    """Replace each value by the result of the function."""
 
     function: Callable[[Any], Any]
     returns: Any = None
@@ -30,17 +30,17 @@ class Map(Operator):
         return (shape_of(self.returns or returned(self.function)),)
 
     def reads_by_code(self, shape: Shape) -> Reads | None:
-        added = fields_added(self.function)
+        added = analyse_update(self.function)
         if added is not None and shape.kind in ("dict", "any"):
             return Reads(added.read.names, (0,), made=added.names)
-        return reads_of_function(fields_read(self.function, 0), shape)
+        return reads_of_function(analyse_reads(self.function, 0), shape)
 
 
 class _Mapping(Process):
     def __init__(self, operator: Map, context: Context) -> None:
         self.function, self.context = operator.function, context
-        self.read = fields_read(operator.function, 0)
-        self.added = fields_added(operator.function)
+        self.read = analyse_reads(operator.function, 0)
+        self.added = analyse_update(operator.function)
 
     def on_batch(self, batch: Batch, port: int) -> None:
         if self.added is not None and batch.can_add(self.added.read):
@@ -49,8 +49,8 @@ class _Mapping(Process):
         out, rejected = each(self.context, batch, self.function, self.read)
         self.context.emit(without(batch, rejected).with_values(self.context.shapes[0], out))
 
-    def _add(self, batch: Batch, added: FieldsAdded) -> None:
-        """Give the function what it reads, and go on with the columns as they are and the fields that it adds."""
+    def _add(self, batch: Batch, added: DictUpdate) -> None:
+        """Call the function with the fields that it reads; keep the columns and append the fields that it adds."""
         out, rejected = each(self.context, batch, self.function, added.read)
         fields = {name: list(map(itemgetter(name), out)) for name in added.names}
         self.context.emit(without(batch, rejected).with_added(self.context.shapes[0], fields))

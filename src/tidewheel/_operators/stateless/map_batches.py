@@ -12,15 +12,15 @@ from tidewheel._core.user_code import described
 from tidewheel._operators.accepted import accepted
 from tidewheel._operators.base import Context, Operator, Process, columns_of
 from tidewheel._values import ROW, Batch, Shape, shape_of
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 
 @dataclass(frozen=True)
 class MapBatches(Operator):
-    """Give the function the values as an Arrow record batch and go on with the record batch it returns.
+    """Pass the values to the function as an Arrow record batch, and replace them by the record batch that it returns.
 
-    How many rows a batch has is up to Spark: the function must not depend on it. On a keyed stream the function must
-    return as many rows as it got, in the same order, so that each keeps its key.
+    The function must not depend on the number of rows in a batch. On a keyed stream it must return as many rows as it
+    received, in the same order, so that each row keeps its key.
     """
 
     function: Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -31,7 +31,7 @@ class MapBatches(Operator):
         return _MappingBatches(self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Take the declared type; rows with attributes where none is declared."""
+        """The declared type, or rows if none is declared."""
         return (shape_of(self.returns) if self.returns is not None else ROW,)
 
 
@@ -51,8 +51,9 @@ class _MappingBatches(Process):
             self.context.check_transient(error)
             if len(batch) == 1:
                 raise
-            raise OperatorError(
-                f"its function failed on a batch of {len(batch)} records with columns {', '.join(columns.schema.names)}: "
+            raise StepError(
+                f"its function failed on a batch of {len(batch)} records with columns "
+                f"{', '.join(columns.schema.names)}: "
                 f"{described(error)}"
             ) from error
 
@@ -62,13 +63,13 @@ class _MappingBatches(Process):
             batches = result.to_batches()
             result = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=result.schema)
         if not isinstance(result, pa.RecordBatch):
-            raise OperatorError(
-                f"operator {name!r}: the function of map_batches must return a pyarrow.RecordBatch or Table, "
+            raise StepError(
+                f"step {name!r}: the function of map_batches must return a pyarrow.RecordBatch or Table, "
                 f"not {type(result).__name__}"
             )
         if (batch.keyed or batch.times is not None) and result.num_rows != len(batch):
-            raise OperatorError(
-                f"operator {name!r}: on a keyed or timed stream map_batches must return as many rows as it got "
+            raise StepError(
+                f"step {name!r}: on a keyed or timed stream map_batches must return as many rows as it received "
                 f"({len(batch)}), not {result.num_rows}; change the number of rows before key_by"
             )
         self.context.emit(batch.with_columns(self.context.shapes[0], result))

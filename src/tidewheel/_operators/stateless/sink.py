@@ -13,18 +13,18 @@ from tidewheel._operators.accepted import OF_THE_RUN, accepted, accepted_places
 from tidewheel._operators.base import Context, Operator, Process, columns_of
 from tidewheel._values import Batch, Shape
 from tidewheel._values.records import field_names, has_fields
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 
 @dataclass(frozen=True)
 class SinkOperator(Operator):
-    """Write the values' columns; on a keyed stream the key's column first, unless the values have it themselves."""
+    """Write the columns of the values; on a keyed stream the key comes first, unless the values have that column."""
 
     sink: Sink
     key_name: str | None = None
-    """The name of the key's column; None: it is not written."""
+    """The name of the key's column; None does not write the key."""
     named: bool = False
-    """Whether the program has named it: then no column of the values may stand in for it."""
+    """Whether the program chose the name: then the values must not have a column of that name."""
     kind = "sink"
     ports = 0
 
@@ -48,7 +48,7 @@ class _Writing(Process):
 
     def _write(self, batch: Batch, columns: pa.RecordBatch) -> None:
         def attempt(_: Batch, place: slice) -> None:
-            # A part of the same columns: made again of fewer records, they might be of other types.
+            # Slice the existing columns: columns inferred from fewer records might have other types.
             self.context.write(columns[place])
 
         for _ in accepted_places(self.context, batch, attempt, (*OF_THE_RUN, OSError)):
@@ -58,8 +58,9 @@ class _Writing(Process):
         name = self.operator.key_name
         columns = columns_of(batch, fieldless=batch.keyed and name is not None)
         if self.operator.named and name in columns.schema.names:
-            raise OperatorError(
-                f"key={name!r} is to name the key's column, and the values have a column of that name; give it another"
+            raise StepError(
+                f"key={name!r} names the column of the key, but the values already have a column {name!r}; choose "
+                "another name"
             )
         if batch.keyed and name is not None and name not in columns.schema.names:
             arrays = [self._keys(batch), *columns.columns]
@@ -67,20 +68,16 @@ class _Writing(Process):
         return columns
 
     def _keys(self, batch: Batch) -> pa.Array:
-        """Return the keys as a column; a tuple becomes a struct with the fields _1, _2 and so on, as in Spark."""
-        column = batch.key_array()
-        if column is not None:
-            return column
         try:
-            return pa.array([{f"_{at}": part for at, part in enumerate(key, 1)} for key in batch.keys])
+            return batch.written_keys()
         except (TypeError, ValueError, OverflowError) as error:
-            raise OperatorError(
-                f"the keys do not fit into a column of one type: {error}; make them all of one type in key_by"
+            raise StepError(
+                f"the keys do not fit into a column of one type: {error}; convert them to one type in key_by"
             ) from error
 
 
 def _alike(batch: Batch) -> Iterator[Batch]:
-    """Yield the batch in runs of records that have the same fields."""
+    """Divide the batch into runs of consecutive records with the same fields."""
     if batch.has_columns or batch.shape.kind == "record":
         yield batch
         return

@@ -13,7 +13,7 @@ from tidewheel._operators.accepted import accepted
 from tidewheel._operators.base import Context, Operator, Process, without
 from tidewheel._values import SCALAR, Batch, Shape
 from tidewheel._values.declared import as_declared, unfilled
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class SourceOperator(Operator):
         return (self.shape,)
 
     def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
-        """The columns of a declared type; those of other sources are known when Spark is."""
-        with contextlib.suppress(GraphError):  # A type that no column has is told where it is used.
+        """The columns of a declared type. Those of other sources are known only when Spark has started."""
+        with contextlib.suppress(GraphError):  # A type that no column can have is reported where it is used.
             return (self.shape.schema(),)
         return (None,)
 
@@ -62,25 +62,27 @@ class _Reading(Process):
     def _declared(self) -> bool:
         return self.shape.kind == "record" or (self.shape.kind == "scalar" and self.shape.type is not None)
 
-    def _is_null(self, column: str) -> OperatorError:
+    def _is_null(self, column: str) -> StepError:
         declared = self.shape.describe()
         if self.shape.kind == "record":
-            return OperatorError(
-                f"{column!r} is null, or not there; declare it as optional in {declared} if it may be, and give the field the "
-                "name of the column if that is another"
+            return StepError(
+                f"{column!r} is null or missing; declare it as optional in {declared} if that is valid, or give the "
+                "field the "
+                "name of the column if it has another one"
             )
-        return OperatorError(
-            f"the column {column!r} is null, or not there: value={declared} reads it alone. Write value={declared} | None if it "
-            "may be null; if the column has another name, declare a dataclass with that field"
+        return StepError(
+            f"the column {column!r} is null or missing; value={declared} reads only this column. "
+            f"Write value={declared} | None if it may be null; if the column has another name, declare "
+            "a dataclass with that field"
         )
 
     def _reject(self, lines: list[BadLine]) -> None:
-        """Reject lines that are no records, with their text and where they are."""
+        """Reject lines that are not records, with their text and their position."""
         batch = Batch(SCALAR, values=[line.text for line in lines])
         advice = (
             ""
             if self.context.keeps_rejected()
-            else ". Correct it, or put such lines aside with job.dead_letter(name, sink)"
+            else ". Correct it, or send such lines to a sink with job.dead_letter(name, sink)"
         )
         for position, line in enumerate(lines):
-            self.context.reject(OperatorError(f"{line.where}: {line.reason}{advice}"), batch, position)
+            self.context.reject(StepError(f"{line.where}: {line.reason}{advice}"), batch, position)

@@ -1,4 +1,4 @@
-"""split, branch: one stream as several."""
+"""split, branch: divide one stream into several."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidewheel._core.fields_read import FieldsRead, fields_read
+from tidewheel._core.bytecode_reads import FieldsRead, analyse_reads
 from tidewheel._operators.base import Context, Operator, Process, Reads, each, reads_of_function, without
 from tidewheel._values import Batch, Shape
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 
 @dataclass(frozen=True)
 class Split(Operator):
-    """Send each message to the outputs whose numbers the function returns: one number, or several, or none.
+    """Send each message to the outputs whose numbers the function returns: one, several or none.
 
-    A message that no output takes is dropped, and counted.
+    A message without an output is dropped and counted.
     """
 
     function: Callable[[Any], int | Iterable[int]]
@@ -27,7 +27,7 @@ class Split(Operator):
 
     @property
     def ports(self) -> int:  # type: ignore[override]
-        """As many as the user asked for."""
+        """The number of outputs."""
         return self.outputs
 
     @property
@@ -44,8 +44,8 @@ class Split(Operator):
         return (inputs[0],) * self.outputs
 
     def fields_read(self) -> FieldsRead | None:
-        """Return the fields of a value that the function reads; None: it may do anything with it."""
-        return self.function.fields_read() if isinstance(self.function, Chooser) else fields_read(self.function, 0)
+        """Return the fields of a value that the function reads; None if it may use the whole value."""
+        return self.function.fields_read() if isinstance(self.function, Chooser) else analyse_reads(self.function, 0)
 
     def reads_by_code(self, shape: Shape) -> Reads | None:
         return reads_of_function(self.fields_read(), shape, tuple(range(self.outputs)))
@@ -53,17 +53,17 @@ class Split(Operator):
 
 @dataclass(frozen=True)
 class Chooser:
-    """The function of a `branch`: the numbers of the predicates that hold."""
+    """The function of a `branch`: returns the numbers of the predicates that are true."""
 
     predicates: tuple[Callable[[Any], Any], ...]
 
     def __call__(self, value: Any) -> list[int]:
-        """Return the outputs that take a value."""
+        """Return the outputs for a value."""
         return [number for number, predicate in enumerate(self.predicates) if predicate(value)]
 
     def fields_read(self) -> FieldsRead | None:
         """Return the fields of a value that the predicates read together."""
-        together = [fields_read(predicate, 0) for predicate in self.predicates]
+        together = [analyse_reads(predicate, 0) for predicate in self.predicates]
         ways = {read.by for read in together if read is not None and read.by is not None}
         if None in together or len(ways) > 1:
             return None
@@ -96,8 +96,8 @@ class _Splitting(Process):
         try:
             outputs = tuple(result)
         except TypeError:
-            raise OperatorError(f"the function must return the numbers of outputs, not {result!r}") from None
+            raise StepError(f"the function must return the numbers of outputs, not {result!r}") from None
         for output in outputs:
             if output not in range(self.operator.outputs):
-                raise OperatorError(f"there is no output {output!r}; there are 0 to {self.operator.outputs - 1}")
+                raise StepError(f"there is no output {output!r}; there are 0 to {self.operator.outputs - 1}")
         return outputs

@@ -1,4 +1,4 @@
-"""union: several streams as one."""
+"""union: merge several streams into one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidewheel.errors import GraphError
 
 @dataclass(frozen=True)
 class Union(Operator):
-    """Pass the messages of all inputs on. Between inputs no order is promised."""
+    """Pass on the messages of all inputs. The order between inputs is undefined."""
 
     kind = "union"
 
@@ -21,7 +21,7 @@ class Union(Operator):
         return _Uniting(context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """What all inputs have in common, or nothing declared."""
+        """The common type of all inputs, or none."""
         return (inputs[0],) if all(shape == inputs[0] for shape in inputs) else (ANY,)
 
     def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
@@ -31,16 +31,17 @@ class Union(Operator):
         if True in inputs and False in inputs:
             without = [position for position, timed in enumerate(inputs) if timed is False]
             raise GraphError(
-                f"some of its streams have timestamps, and others have none (number {', '.join(map(str, without))}, counted "
-                "from 0); put assign_timestamps before it in each of them"
+                f"some of its streams have timestamps and others do not (number {', '.join(map(str, without))}, "
+                "counted "
+                "from 0); add event_time or assign_timestamps to each of them before the union"
             )
         return inputs[0] if len(set(inputs)) == 1 else None
 
     def timestamps(self, inputs: tuple[bool, ...]) -> bool:
         if len(set(inputs)) > 1:
             raise GraphError(
-                "the times of some of its streams are timestamps, and those of others integers; name the unit= in all "
-                "assign_timestamps before it, or in none"
+                "some of its streams have timestamps and others have integer times; pass unit= to all "
+                "assign_timestamps before it, or to none"
             )
         return inputs[0]
 
@@ -54,6 +55,7 @@ class _Uniting(Process):
         if batch.shape == shape:
             self.context.emit(batch)
             return
-        # Columns would come back as the declared shape says; where the inputs differ, only the values themselves are right.
+        # Columns would be read back with the declared shape; if the inputs differ, only the values themselves are
+        # correct.
         batch = readable(self.context, batch)
         self.context.emit(batch.with_values(shape, batch.values))

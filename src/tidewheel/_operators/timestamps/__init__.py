@@ -1,1 +1,1 @@
-"""Operators that say when a message happened and how far time has come."""
+"""Steps that set timestamps and advance the clock."""

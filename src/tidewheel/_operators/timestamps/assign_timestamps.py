@@ -1,4 +1,4 @@
-"""assign_timestamps: say when each message happened."""
+"""assign_timestamps: set the time of each message."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tidewheel._operators.base import Context, Operator, Process, Reads, each, w
 from tidewheel._operators.keyed.key_by import column_of
 from tidewheel._time.duration import MAX_TIME, UNITS, Unit, instant, is_plausible, without_unit
 from tidewheel._values import Batch, Shape
-from tidewheel.errors import GraphError, OperatorError
+from tidewheel.errors import GraphError, StepError
 
 
 @dataclass(frozen=True)
 class AssignTimestamps(Operator):
-    """Give each message a timestamp: a column of timestamps or of integers, or what a function returns for its value.
+    """Set the timestamp of each message from a column of timestamps or integers, or by a function of the value.
 
-    Integers count `unit` since 1970 UTC. Without a unit they are ns, and such as make no plausible year are rejected: nobody has
-    said what they count. So is a message whose timestamp does not fit in 64 bits, or is more than `max_ahead` ns after the
-    batch's time.
+    Integers count `unit` since 1970 UTC. Without a unit they are read as ns and rejected if they give an implausible year.
+    A message is also rejected if its timestamp does not fit in 64 bits, or is more than `max_ahead` ns after the time of
+    the batch.
     """
 
     time: str | Callable[[Any], Any]
@@ -62,13 +62,14 @@ class AssignTimestamps(Operator):
 
 def _wrong_type(column: Any, kind: pa.DataType) -> str:
     return (
-        f"a time column holds timestamps, or integers whose unit= is named, and {column!r} is of type {kind}; convert it, or "
-        "give a function that returns a datetime"
+        f"a time column must have timestamps, or integers with unit=, but {column!r} has the type {kind}; convert "
+        "it, or "
+        "pass a function that returns a datetime"
     )
 
 
 def _no_unit(column: Any, kind: pa.DataType) -> str:
-    return f"unit= is for integers, and {column!r} is of type {kind}; leave it out"
+    return f"unit= is for integers, but {column!r} has the type {kind}; remove unit="
 
 
 class _Assigning(Process):
@@ -78,7 +79,7 @@ class _Assigning(Process):
         self.latest = MAX_TIME - 1 if max_ahead is None else min(context.now + max_ahead, MAX_TIME - 1)
 
     def emit(self, batch: Batch, times: list[int]) -> None:
-        """Send the messages with their timestamps; reject those whose timestamp is not valid."""
+        """Send the messages with their timestamps; reject messages with invalid timestamps."""
         if not times:
             return
         if max(times) <= self.latest and min(times) >= -MAX_TIME:
@@ -91,13 +92,14 @@ class _Assigning(Process):
         fine = [time for position, time in enumerate(times) if position not in rejected]
         self.context.emit(without(batch, wrong).with_times(fine))
 
-    def _error(self, time: int) -> OperatorError:
+    def _error(self, time: int) -> StepError:
         if not -MAX_TIME <= time < MAX_TIME:
-            return OperatorError(
-                f"the timestamp is {time} ns since 1970, which does not fit in 64 bits: they hold the years 1678 to 2262"
+            return StepError(
+                f"the timestamp is {time} ns since 1970, which does not fit in 64 bits (the years 1678 to 2262)"
             )
-        return OperatorError(
-            f"the timestamp {time} is more than max_ahead, {self.max_ahead} ns, after the batch's time, {self.context.now}"
+        return StepError(
+            f"the timestamp {time} is more than max_ahead, {self.max_ahead} ns, after the batch's time, "
+            f"{self.context.now}"
         )
 
 
@@ -109,38 +111,38 @@ class _ByColumn(_Assigning):
 
     def on_batch(self, batch: Batch, port: int) -> None:
         for part, times in accepted(self.context, batch, self._times):
-            wrong = [position for position, time in enumerate(times) if isinstance(time, OperatorError)]
+            wrong = [position for position, time in enumerate(times) if isinstance(time, StepError)]
             for position in wrong:
                 self.context.reject(times[position], part, position)  # type: ignore[arg-type]
-            fine = [time for time in times if not isinstance(time, OperatorError)]
+            fine = [time for time in times if not isinstance(time, StepError)]
             self.emit(without(part, wrong), fine)
 
-    def _times(self, batch: Batch) -> list[int | OperatorError]:
-        """Return the column in ns, with an error in the place of what is no time."""
+    def _times(self, batch: Batch) -> list[int | StepError]:
+        """Return the column in ns, with an error in place of each invalid time."""
         column = column_of(batch, self.column)
         if pa.types.is_timestamp(column.type):
             if self.operator.unit is not None:
-                raise OperatorError(_no_unit(self.column, column.type))
+                raise StepError(_no_unit(self.column, column.type))
             return [self._no_time() if time is None else time for time in _nanoseconds(column)]
         if not pa.types.is_integer(column.type) and not pa.types.is_null(column.type):
-            raise OperatorError(_wrong_type(self.column, column.type))
+            raise StepError(_wrong_type(self.column, column.type))
         factor = 1 if self.operator.unit is None else UNITS[self.operator.unit]
         return [self._no_time() if time is None else self._counted(time, factor) for time in column.to_pylist()]
 
-    def _counted(self, time: int, factor: int) -> int | OperatorError:
+    def _counted(self, time: int, factor: int) -> int | StepError:
         if self.operator.unit is None and not is_plausible(time):
             return without_unit(time, self.column)
         return time * factor
 
-    def _no_time(self) -> OperatorError:
-        return OperatorError(f"the time column {self.column!r} is null; filter such records out before")
+    def _no_time(self) -> StepError:
+        return StepError(f"the time column {self.column!r} is null; filter such records out before")
 
 
 def _nanoseconds(column: pa.Array) -> list[int | None]:
     try:
         times: list[int | None] = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64()).to_pylist()
     except pa.ArrowInvalid:
-        # Some year does not fit in 64 bits of ns, as Python integers it does: it is one record's error.
+        # A year does not fit in 64 bits of ns. Convert with Python integers, so that only its record fails.
         factor = UNITS[column.type.unit]
         return [None if time is None else time * factor for time in column.cast(pa.int64()).to_pylist()]
     return times
@@ -155,7 +157,7 @@ class _ByFunction(_Assigning):
         time, unit = self.operator.time(value), self.operator.unit  # type: ignore[operator]
         if isinstance(time, bool) or not isinstance(time, int):
             if unit is not None and isinstance(time, datetime.datetime):
-                raise OperatorError(f"the function returned {time!r}, and unit={unit!r} is for integers; leave it out")
+                raise StepError(f"the function returned {time!r}, but unit={unit!r} is for integers; remove unit=")
             return instant(time)
         if unit is not None:
             return instant(time * UNITS[unit])

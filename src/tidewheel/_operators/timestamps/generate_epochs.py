@@ -1,4 +1,4 @@
-"""generate_epochs, limit_out_of_orderness: how far time has come, and which messages are behind it."""
+"""generate_epochs, limit_out_of_orderness: advance the clock, and separate late messages."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tidewheel._operators.logic import Message
 from tidewheel._time.duration import MAX_TIME, in_ns, moment
 from tidewheel._time.frontier import Input
 from tidewheel._values import Batch, Shape
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 ON_TIME, LATE = 0, 1
 _LONGEST = 256
-"""How many characters the name of a partition may have."""
+"""The maximum number of characters in the name of a partition."""
 
 
 @dataclass(frozen=True)
 class GenerateEpochs(Operator):
-    """Tell the job how far time has come, and separate late messages from those on time.
+    """Advance the job's clock, and separate late messages from those that are on time.
 
-    Either `bound`, how far a message may be behind the latest one, or `function(message, last_epoch)`, which returns an epoch or
-    None. What the tasks see is merged when the batch is committed; the merged epoch goes out with the next batch, and a
-    message of that batch is late if its timestamp is not above it.
+    Either `bound` says how far a message may be behind the latest one, or `function(message, last_epoch)` returns an epoch
+    or None. The commit merges the epochs of all tasks; the merged epoch is sent with the next batch, and a message of that
+    batch is late if its timestamp is not after the epoch.
     """
 
     function: Callable[[Message, Any], Any] | None
@@ -39,7 +39,7 @@ class GenerateEpochs(Operator):
     partition: str | Callable[[Any], Any] | None = None
     advance_after: int | None = None
     max_ahead: int | None = None
-    """How far a timestamp may be after the batch's time, in ns; a message that is further ahead goes to the late output."""
+    """How far a timestamp may be after the time of the batch, in ns; messages further ahead go to the late output."""
     kind = "generate_epochs"
     ports = 2
     output_names = ("on time", "late")
@@ -74,8 +74,8 @@ class _Generating(Process):
 
     def on_batch(self, batch: Batch, port: int) -> None:
         if batch.times is None:
-            raise OperatorError(
-                f"operator {self.context.operator!r}: the messages have no timestamps; put assign_timestamps before it"
+            raise StepError(
+                f"step {self.context.operator!r}: the messages have no timestamps; add assign_timestamps before it"
             )
         batch = self._without_ahead(batch, batch.times)
         if self.operator.function is not None:
@@ -84,7 +84,7 @@ class _Generating(Process):
         if not len(batch):
             return
         assert batch.times is not None
-        self._tell(batch, batch.times, inputs)
+        self._report_epochs(batch, batch.times, inputs)
         if self.last is None or min(batch.times) > self.last:
             self.context.emit(batch, ON_TIME)
             return
@@ -95,7 +95,7 @@ class _Generating(Process):
         self.context.emit(batch.take(late), LATE)
 
     def _without_ahead(self, batch: Batch, times: list[int]) -> Batch:
-        """Set messages aside that are too far in the future: one of them would make all that follow late."""
+        """Send messages that are too far in the future to the late output: one would make all following messages late."""
         if self.operator.max_ahead is None:
             return batch
         latest = self.context.now + self.operator.max_ahead
@@ -106,20 +106,20 @@ class _Generating(Process):
         self.context.emit(batch.take(ahead), LATE)
         return without(batch, ahead)
 
-    def _tell(self, batch: Batch, times: list[int], inputs: list[str]) -> None:
-        """Report the latest epoch among the messages, by partition where there are any."""
+    def _report_epochs(self, batch: Batch, times: list[int], inputs: list[str]) -> None:
+        """Report the latest epoch of the messages, for each partition if there are partitions."""
         if self.operator.partition is None and self.operator.function is None:
-            self.context.saw(self.context.operator, self._bounded(max(times)))
+            self.context.report_clock_input(self.context.operator, self._bounded(max(times)))
             return
         latest: dict[str, int | None] = {}
         for name, time in zip(inputs, self._epochs(batch, times), strict=True):
             before = latest.get(name)
             latest[name] = before if time is None or (before is not None and before >= time) else time
         for name, epoch in latest.items():
-            self.context.saw(name, epoch)
+            self.context.report_clock_input(name, epoch)
 
     def _bounded(self, time: int) -> int:
-        # A message as late as the bound allows has the timestamp `time - bound`, and is on time.
+        # A message with the timestamp `time - bound` is still on time.
         return max(time - self.operator.bound - 1, -(2**63))
 
     def _epochs(self, batch: Batch, times: list[int]) -> list[int | None]:
@@ -136,13 +136,13 @@ class _Generating(Process):
             try:
                 epochs.append(_checked(in_ns(function(message, last))))
             except Exception as error:
-                # The message itself is sound, and goes on or is late as any other.
+                # The message itself is valid, and is on time or late like any other.
                 self.context.reject(error, batch, position)
                 epochs.append(None)
         return epochs
 
     def _inputs(self, batch: Batch) -> tuple[Batch, list[str]]:
-        """Return the messages whose partition is known, and the input of the clock that each belongs to; reject the others."""
+        """Return the messages with a valid partition and the clock input of each; reject the other messages."""
         partition, name = self.operator.partition, self.context.operator
         if partition is None:
             return batch, [name] * len(batch)
@@ -162,17 +162,17 @@ def _input_names(operator: str, batch: Batch, column: str) -> list[str]:
 
 
 def _input_name(operator: str, partition: Any) -> str:
-    """Return the name of a partition's input, which every commit holds: so it is short and valid text."""
+    """Return the name of a partition's clock input. Every commit stores it, so it must be short and valid text."""
     text = str(partition)
     if len(text) > _LONGEST or valid(text) != text:
-        raise OperatorError(
-            f"the partition {shortened(partition, 100)} cannot be a part of the job's clock: its name has at most {_LONGEST} "
-            "characters and is valid text"
+        raise StepError(
+            f"the partition {shortened(partition, 100)} cannot be an input of the job's clock: its name must "
+            f"have at most {_LONGEST} characters and be valid text"
         )
     return f"{operator}/{text}"
 
 
 def _checked(epoch: Any) -> int | None:
     if epoch is not None and (isinstance(epoch, bool) or not isinstance(epoch, int) or epoch > MAX_TIME):
-        raise OperatorError(f"the function must return an epoch, a datetime or ns, or None, not {epoch!r}")
+        raise StepError(f"the function must return an epoch, a datetime or ns, or None, not {epoch!r}")
     return epoch

@@ -1,4 +1,4 @@
-"""inspect_frontier: look at epochs as they pass."""
+"""inspect_frontier: call a function with each epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidewheel._values import Batch, Shape
 class InspectFrontier(Operator):
     """Call the function with each epoch; messages pass unchanged.
 
-    It runs in every task of its level and outside the commit: a batch that runs again is inspected again.
+    The function runs in every task of its level and outside the commit. If a batch runs again, it is called again.
     """
 
     function: Callable[[Any], Any]

@@ -1,1 +1,1 @@
-"""Windows: the messages of a key, by stretches of time."""
+"""Windows: group the messages of a key by time."""

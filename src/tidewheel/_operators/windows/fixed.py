@@ -1,4 +1,4 @@
-"""Tumbling and sliding windows of a function: the messages of a key, folded one after the other."""
+"""Tumbling and sliding windows with a function that folds the messages of a key one by one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from tidewheel._operators.keyed.timed import time_of
 from tidewheel._operators.logic import Message
 from tidewheel._operators.windows.window import OPEN, Fold, Panes, WindowLogic, WindowOperator
+from tidewheel._state.layout import WINDOWS, StateLayout
+from tidewheel._time.early import Early
 from tidewheel._time.windows import Fixed
 
 
@@ -18,23 +20,23 @@ class FixedWindows(WindowOperator):
     windows: Fixed
 
     @property
-    def state_layout(self) -> str:
-        """The windows: one of another length would be taken for the one that begins at the same time."""
-        return str(self.windows)
+    def state_layout(self) -> StateLayout:
+        """The windows, because windows of another length would be mistaken for stored ones with the same start."""
+        return StateLayout(WINDOWS, self.windows)
 
     def logic(self, timestamps: bool = False) -> FixedLogic:
-        return FixedLogic(self.windows, self.fold, self.lateness, timestamps)
+        return FixedLogic(self.windows, self.fold, self.lateness, timestamps, self.early)
 
 
 class FixedLogic(WindowLogic):
-    """The windows of each key that were begun."""
+    """The open windows of each key."""
 
-    def __init__(self, windows: Fixed, fold: Fold, lateness: int, timestamps: bool) -> None:
-        super().__init__(fold, lateness, timestamps)
+    def __init__(self, windows: Fixed, fold: Fold, lateness: int, timestamps: bool, early: Early | None = None) -> None:
+        super().__init__(fold, lateness, timestamps, early)
         self.windows = windows
 
     def on_data(self, message: Message, state: Panes, output: Any) -> Panes | None:
-        """Take a message into its windows, or set it aside where it is too late for all of them."""
+        """Add a message to its windows, or send it to the late output if it is too late for all of them."""
         taken = False
         for start, end in self.windows.of(time_of(message)):
             if not self.is_over(end, output):

@@ -1,7 +1,7 @@
-"""Windows of aggregates, column-wise from end to end: the work is per key and pane, and none of it per message in Python.
+"""Windows of aggregates, computed in columns: the work is per key and pane, without Python code per message.
 
-Messages become partial results by key and pane in the tasks that read the source, before the shuffle. A key's state is the
-list of its panes, each its start and its numbers; a window is what its panes hold together when it ends.
+The tasks that read the source fold messages into partial results by key and pane, before the shuffle. The state of a key
+is the list of its panes, each with its start and its numbers. The result of a window is the sum of its panes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from tidewheel._operators.aggregates.combiner import AggregateCombiner
-from tidewheel._operators.aggregates.functions import Accumulator, Array, names_of, parsed, said
-from tidewheel._operators.aggregates.operator import partial_results
-from tidewheel._operators.aggregates.packed_rows import PackedRows, conversion_of_lists
+from tidewheel._operators.aggregates.functions import Array, describe_changes
+from tidewheel._operators.aggregates.operator import column_values, partial_results
+from tidewheel._operators.aggregates.packed_rows import PackedRows
 from tidewheel._operators.aggregates.partial_results import (
     KEY,
     grouped,
+    groups_too_large,
     key_batch_of,
     merged,
     regrouped,
@@ -27,14 +28,16 @@ from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.timed import LATE
 from tidewheel._operators.windows.due_keys import due_keys
-from tidewheel._operators.windows.timed_aggregates import TimedAggregates, ints, reckonable
+from tidewheel._operators.windows.timed_aggregates import TimedAggregates, ints, with_valid_times
 from tidewheel._state.key_batch import KeyBatch
+from tidewheel._state.layout import PANES, Accumulator, StateLayout
 from tidewheel._state.timers import NEVER
+from tidewheel._time.duration import MAX_TIME
 from tidewheel._time.panes import Ints, Panes
-from tidewheel._values import Batch
+from tidewheel._values import ANY, Batch
 
 PANE = "~pane"
-"""The column of panes' starts, which is the first of partial results: messages have none of this name."""
+"""The column with the start of a pane, which is the first column of partial results. Messages have no such column."""
 _START = "~start"
 
 
@@ -42,13 +45,11 @@ _START = "~start"
 class FixedAggregates(TimedAggregates):
     """Keep aggregates of each key by windows; a window is emitted once, when the epoch passes its end.
 
-    Messages up to `lateness` after the end are still taken in; a window is then emitted again, once a batch, as a correction.
-    Messages that no window takes go to the second output.
+    Messages up to `lateness` after the end are still included; the window is then emitted again, once per batch, as a
+    correction. Later messages go to the second output.
     """
 
     panes: Panes
-    most_numbers = 14
-    """The start of the pane is stored with them."""
 
     @property
     def takes_late(self) -> bool:
@@ -61,26 +62,26 @@ class FixedAggregates(TimedAggregates):
         return _PartialPanes(self, context)
 
     @property
-    def state_layout(self) -> str:
-        """The windows, whose panes and timers are stored, and the numbers that are kept of each pane."""
-        return f"panes of {self.panes.windows}: {names_of(self.accumulators)}"
+    def state_layout(self) -> StateLayout:
+        """The windows, whose panes and timers are stored, and the numbers of each pane."""
+        return StateLayout(PANES, self.panes.windows, tuple(self.accumulators))
 
-    def stored_numbers(self, layout: str) -> tuple[Accumulator, ...] | None:
-        own = self.state_layout.removesuffix(names_of(self.accumulators))
-        return parsed(layout.removeprefix(own)) if layout.startswith(own) else None
+    def stored_numbers(self, layout: StateLayout) -> tuple[Accumulator, ...] | None:
+        same = layout.form == PANES and layout.windows == self.panes.windows
+        return layout.numbers if same else None
 
-    def conversion(self, layout: str) -> Conversion | None:
+    def conversion(self, layout: StateLayout) -> Conversion | None:
         stored = self.stored_numbers(layout)
         if stored is None:
             return None
-        return Conversion(conversion_of_lists(self.rewriting(stored, 1)), said(self.aggregates, stored))
+        return Conversion(self.rewriting(stored, 1).convert, describe_changes(self.aggregates, stored))
 
-    def parted(self, batch: Batch, context: Context) -> tuple[Batch | None, list[pa.Table]]:
-        """Return the messages that no window takes, and the partial results of the others.
+    def separate_late(self, batch: Batch, context: Context) -> tuple[Batch | None, list[pa.Table]]:
+        """Return the messages that are too late for every window, and the partial results of the others.
 
-        Which they are depends on the epoch before the batch alone, so it is the same on either side of the shuffle.
+        The decision depends only on the epoch before the batch, so it is the same on both sides of the shuffle.
         """
-        batch, times = reckonable(batch, context)
+        batch, times = with_valid_times(batch, context)
         if not len(batch):
             return None, []
         panes = self.panes.of(times)
@@ -95,14 +96,14 @@ class FixedAggregates(TimedAggregates):
 
 
 class _PartialPanes(AggregateCombiner):
-    """Gives partial results, and passes on unchanged the messages that no window takes."""
+    """Send partial results, and pass on messages unchanged that are too late for every window."""
 
     def __init__(self, operator: FixedAggregates, context: Context) -> None:
         super().__init__(operator.accumulators, context, context.shapes[LATE], (PANE,))
         self.operator = operator
 
     def fold(self, batch: Batch) -> list[pa.Table]:
-        aside, partial = self.operator.parted(batch, self.context)
+        aside, partial = self.operator.separate_late(batch, self.context)
         if aside is not None:
             self.aside.append(aside)
         return partial
@@ -113,7 +114,7 @@ class _Windowing(Process):
         self.operator, self.context = operator, context
         self.panes, self.accumulators = operator.panes, operator.accumulators
         self.table, self.timers = context.raw_table(), context.timers()
-        self.rows = PackedRows(self.table, len(self.accumulators) + 1, context.operator)
+        self.rows = PackedRows(self.table, 1, self.accumulators, context.operator)
         self.messages, self.partial_results = MessageBuffer(), list[pa.Table]()
 
     def on_batch(self, batch: Batch, port: int) -> None:
@@ -123,14 +124,14 @@ class _Windowing(Process):
             self.messages.add(batch, self._fold)
 
     def _fold(self, batch: Batch) -> None:
-        aside, partial = self.operator.parted(batch, self.context)
+        aside, partial = self.operator.separate_late(batch, self.context)
         self.partial_results += partial
         if aside is not None:
             self.context.count("late", len(aside))
             self.context.emit(aside, LATE)
 
     def on_end_of_data(self) -> None:
-        """Take the partial results into the state, and set the timers of keys that have something due earlier than before."""
+        """Merge the partial results into the state, and set the timers of keys whose next due time is now earlier."""
         self.messages.finish(self._fold)
         if not self.partial_results:
             return
@@ -140,32 +141,43 @@ class _Windowing(Process):
         last = self.context.last_epoch
         stored = self._read(key_batch)
         if last is not None:
-            # A program whose lateness was longer has left panes that are over by now.
+            # A program with a longer lateness may have left panes that have expired.
             stored = stored.filter(pa.array(self.panes.dropped(ints(stored, PANE)) > last))
         fresh = fresh.set_column(0, KEY, pa.array(key_batch.place_array()))
-        # By numbers, since the keys are in the order of the store.
+        # Group by index, because the keys are in stored order.
         keys = key_batch.keys
         whole = merged([stored, fresh], self.accumulators, self.context, (PANE,), keys) if len(stored) else fresh
         if last is not None and self.panes.lateness:
             self._correct(key_batch, stored, fresh, whole, last)
         self._write(key_batch, self._armed(key_batch, stored, last), whole, last)
+        self.operator.set_early_timers(self.timers, key_batch, last)
+        if self.operator.with_each_batch:
+            self._emit_open(key_batch, whole, self.context.clock())
 
     def on_epoch(self, epoch: int) -> None:
-        """Emit the windows that have ended, and drop the panes that no open window needs."""
-        key_batch, firsts = due_keys(self.timers, self.context.shards_awake(self.timers), epoch)
+        """Emit the windows that have ended, and delete the panes that no open window needs."""
+        key_batch, firsts, early = due_keys(self.timers, self.context.shards_awake(self.timers), epoch)
         if not len(firsts):
             return
         stored = self._read(key_batch)
-        # What is due is what a key's first timer waits for, and all that follows: the key may come from a holder that had
+        # What is due is what a key's first timer waits for, and all that follows: the key may come from a holder
+        # that had
         # been told less than this one.
         after = firsts[ints(stored, KEY)] - 1
         positions, starts = self.panes.due(ints(stored, PANE), after, epoch)
-        self._emit(key_batch, self._windows(stored, positions, starts), None)
+        self._emit(key_batch, self._windows(key_batch, stored, positions, starts), None)
         rest = stored.filter(pa.array(self.panes.dropped(ints(stored, PANE)) > epoch))
         self._write(key_batch, np.full(len(firsts), NEVER, np.int64), rest, epoch)
+        if self.operator.early is not None and early.any():
+            self._emit_open(key_batch, rest.filter(pa.array(early[ints(rest, KEY)])), epoch)
+
+    def _emit_open(self, key_batch: KeyBatch, panes: pa.Table, clock: int | None) -> None:
+        """Emit early results of the windows that end after the clock."""
+        positions, starts = self.panes.due(ints(panes, PANE), clock, MAX_TIME)
+        self._emit(key_batch, self._windows(key_batch, panes, positions, starts), None, final=False)
 
     def _correct(self, key_batch: KeyBatch, stored: pa.Table, fresh: pa.Table, whole: pa.Table, last: int) -> None:
-        """Emit the windows that had ended before this batch and got late messages in it."""
+        """Emit the windows that ended before this batch and received late messages in it."""
 
         def windows(table: pa.Table) -> tuple[Ints, Ints]:
             return self.panes.due(ints(table, PANE), last - self.panes.lateness, last)
@@ -176,35 +188,47 @@ class _Windowing(Process):
 
         changed = named(fresh)
         if changed:
-            results = self._windows(whole, *windows(whole))
+            results = self._windows(key_batch, whole, *windows(whole))
             names = list(zip(results.column(KEY).to_pylist(), results.column(_START).to_pylist(), strict=True))
             before, mask = named(stored), [name in changed for name in names]
             corrections = [name in before for name, wanted in zip(names, mask, strict=True) if wanted]
             self._emit(key_batch, results.filter(pa.array(mask)), np.array(corrections))
 
-    def _windows(self, table: pa.Table, positions: Ints, starts: Ints) -> pa.Table:
-        """Return what windows hold, given by the positions of their panes and their starts; by start, and then by key."""
+    def _windows(self, key_batch: KeyBatch, table: pa.Table, positions: Ints, starts: Ints) -> pa.Table:
+        """Return the results of windows, given the positions of their panes and their starts, sorted by start and key.
+
+        A window whose sum exceeds 64 bits is rejected as a whole: each of its panes is valid, so no message is at fault.
+        """
         panes = table.take(pa.array(positions)).append_column(_START, pa.array(starts))
-        windows = regrouped(panes, self.accumulators, (KEY, _START))
+        groups = (KEY, _START)
+        if rejected := groups_too_large(panes, self.accumulators, groups):
+            for (place, start), error in sorted(rejected.items(), key=lambda each: each[0]):
+                begin, end = self.panes.spans(np.array([start]))
+                window = {"start": int(begin[0]), "end": int(end[0])}
+                self.context.reject(error, Batch(ANY, values=[window], keys=[key_batch.keys[place]]), 0)
+            named = zip(*(panes.column(name).to_pylist() for name in groups), strict=True)
+            panes = panes.filter(pa.array([each not in rejected for each in named], pa.bool_()))
+        windows = regrouped(panes, self.accumulators, groups)
         return windows.sort_by([(_START, "ascending"), (KEY, "ascending")])
 
-    def _emit(self, key_batch: KeyBatch, windows: pa.Table, corrections: Array | None) -> None:
+    def _emit(self, key_batch: KeyBatch, windows: pa.Table, corrections: Array | None, *, final: bool = True) -> None:
         if not len(windows):
             return
         starts = ints(windows, _START)
         marked = np.zeros(len(starts), bool) if corrections is None else corrections
-        self.operator.emit(self.context, key_batch, windows, starts, starts + self.panes.windows.length, marked)
+        self.operator.emit(self.context, key_batch, windows, *self.panes.spans(starts), marked, final=final)
 
     def _read(self, key_batch: KeyBatch) -> pa.Table:
-        """Return the stored panes of the keys, each under its key's number."""
+        """Return the stored panes of the keys, each with the index of its key."""
         places, numbers = self.rows.read(key_batch)
         return pa.table([places, *numbers], names=[KEY, PANE, *(a.name for a in self.accumulators)])
 
     def _write(self, key_batch: KeyBatch, armed: Ints, table: pa.Table, epoch: int | None) -> None:
-        """Store the panes of the keys; set the timers as they must be after an epoch, where that is not as they are."""
+        """Store the panes of the keys, and correct the timers for the time after an epoch."""
         keys, panes = ints(table, KEY), ints(table, PANE)
         order = np.lexsort((panes, keys))
-        numbers = [panes[order], *(table.column(a.name).to_numpy()[order] for a in self.accumulators)]
+        ordered = table.take(pa.array(order))
+        numbers = [panes[order], *(column_values(ordered, each) for each in self.accumulators)]
         self.rows.write(key_batch, keys[order], numbers)
         self.timers.move(key_batch.stored, key_batch.shards, armed, self._timers(key_batch, table, epoch))
 
@@ -217,7 +241,7 @@ class _Windowing(Process):
         return self._timers(key_batch, stored.filter(pa.array(is_open)), last)
 
     def _timers(self, key_batch: KeyBatch, table: pa.Table, epoch: int | None) -> Ints:
-        """Return when each key has something due: it has one timer, for the first moment after an epoch."""
+        """Return the next due time of each key after an epoch; a key has one timer for it."""
         times = np.full(len(key_batch), NEVER, np.int64)
         np.minimum.at(times, ints(table, KEY), self.panes.next(ints(table, PANE), epoch))
         return times

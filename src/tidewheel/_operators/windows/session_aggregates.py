@@ -1,8 +1,8 @@
-"""Sessions of aggregates, column-wise from end to end: the work is per key and session, and none of it per message in Python.
+"""Sessions of aggregates, computed in columns: the work is per key and session, without Python code per message.
 
-Messages of a key that are near each other become one partial session in the tasks that read the source, before the shuffle.
-A key's state is the list of its sessions, each its start, its end, its status and its numbers. Partial sessions and stored
-ones are intervals; those that overlap are one session.
+The tasks that read the source fold neighbouring messages of a key into one partial session, before the shuffle. The state
+of a key is the list of its sessions, each with start, end, status and numbers. Partial and stored sessions are intervals;
+overlapping intervals are merged into one session.
 """
 
 from __future__ import annotations
@@ -15,28 +15,34 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidewheel._operators.accepted import accepted_places
 from tidewheel._operators.aggregates.combiner import AggregateCombiner
-from tidewheel._operators.aggregates.functions import Accumulator, Array, names_of, parsed, said
-from tidewheel._operators.aggregates.operator import partial_results
-from tidewheel._operators.aggregates.packed_rows import PackedRows, conversion_of_lists, packed_list
+from tidewheel._operators.aggregates.functions import Array, describe_changes
+from tidewheel._operators.aggregates.operator import column_values, partial_results
+from tidewheel._operators.aggregates.packed_rows import PackedRows, packed_list
 from tidewheel._operators.aggregates.partial_results import (
     KEY,
     LATEST,
+    Left64Bits,
     concatenated,
     grouped,
     grouping_keys,
     key_batch_of,
     merged,
     regrouped,
+    regrouped_or_rejected,
+    rows_of,
 )
+from tidewheel._operators.aggregates.values import TooManyDigits
 from tidewheel._operators.base import Context, Conversion, Process
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.message_buffer import MessageBuffer
 from tidewheel._operators.keyed.timed import LATE
 from tidewheel._operators.windows.due_keys import due_keys
-from tidewheel._operators.windows.timed_aggregates import TimedAggregates, ints, reckonable
+from tidewheel._operators.windows.timed_aggregates import TimedAggregates, ints, with_valid_times
 from tidewheel._operators.windows.window import CLOSED, OPEN, REOPENED
 from tidewheel._state.key_batch import KeyBatch
+from tidewheel._state.layout import SESSION_MAPS, SESSION_ROWS, Accumulator, StateLayout
 from tidewheel._state.timers import NEVER
 from tidewheel._time.intervals import overlapping
 from tidewheel._time.panes import Ints, no_longer_than
@@ -44,27 +50,24 @@ from tidewheel._time.windows import Session
 from tidewheel._values import Batch
 
 _FIRST = "~first"
-"""The column of the first timestamps, which is the first of partial sessions: messages have none of this name."""
+"""The column with the first timestamp, which is the first column of partial sessions. Messages have no such column."""
 _NUMBER, _START, _END, _STATUS = "~number", "~start", "~end", "~status"
 _BEFORE = 3
-"""How many numbers of a stored session are not of its aggregates: start, end and status."""
-_LAYOUT, _LAYOUT_OF_MAPS = "rows of sessions of ", "sessions of "
-"""How layouts begin: that of today, and one of before, which is rewritten when a job begins."""
+"""The number of columns of a stored session that are not aggregates: start, end and status."""
 _PARTIAL = 3
-"""The status of a partial session, beside those of stored ones."""
+"""The status of a partial session; stored sessions have others."""
 
 
 @dataclass(frozen=True)
 class SessionAggregates(TimedAggregates):
     """Keep aggregates of each key by sessions; a session is emitted once, when the epoch passes its end.
 
-    Messages up to `lateness` after the end are still taken in; a session is then emitted again, once a batch, as a correction.
-    Messages that no session takes go to the second output.
+    Messages up to `lateness` after the end are still included; the session is then emitted again, once per batch, as a
+    correction. Later messages go to the second output.
     """
 
     windows: Session
     lateness: int
-    most_numbers = 1000
 
     @property
     def takes_late(self) -> bool:
@@ -81,30 +84,32 @@ class SessionAggregates(TimedAggregates):
         return _PartialSessions(self, context)
 
     @property
-    def state_layout(self) -> str:
-        """The numbers that are kept of each session."""
-        return f"{_LAYOUT}{names_of(self.accumulators)}"
+    def state_layout(self) -> StateLayout:
+        """The stored numbers of each session."""
+        return StateLayout(SESSION_ROWS, numbers=tuple(self.accumulators))
 
-    def stored_numbers(self, layout: str) -> tuple[Accumulator, ...] | None:
-        own = next((own for own in (_LAYOUT, _LAYOUT_OF_MAPS) if layout.startswith(own)), None)
-        return None if own is None else parsed(layout.removeprefix(own))
+    def stored_numbers(self, layout: StateLayout) -> tuple[Accumulator, ...] | None:
+        # Earlier versions stored maps, which are rewritten when a job begins.
+        return layout.numbers if layout.form in (SESSION_ROWS, SESSION_MAPS) else None
 
-    def conversion(self, layout: str) -> Conversion | None:
+    def conversion(self, layout: StateLayout) -> Conversion | None:
         stored = self.stored_numbers(layout)
         if stored is None:
             return None
-        convert = conversion_of_lists(self.rewriting(stored, _BEFORE))
-        if layout.startswith(_LAYOUT_OF_MAPS):
+        convert = self.rewriting(stored, _BEFORE).convert
+        if layout.form == SESSION_MAPS:
             rewrite, size = convert, _BEFORE + len(stored)
-            return Conversion(lambda raw: rewrite(packed_list(_mapped(raw), size)), said(self.aggregates, stored))
-        return Conversion(convert, said(self.aggregates, stored))
+            return Conversion(
+                lambda raw: rewrite(packed_list(_mapped(raw), size)), describe_changes(self.aggregates, stored)
+            )
+        return Conversion(convert, describe_changes(self.aggregates, stored))
 
-    def parted(self, batch: Batch, context: Context) -> tuple[Batch | None, list[pa.Table]]:
-        """Return the messages that only a session that is there already can take, and the partial sessions of the others.
+    def separate_late(self, batch: Batch, context: Context) -> tuple[Batch | None, list[pa.Table]]:
+        """Return the messages that only an existing session can include, and the partial sessions of the others.
 
-        A message whose own session is not over at the epoch before the batch is taken whatever sessions there are.
+        A message is always included if a session of its own would still be open at the epoch before the batch.
         """
-        batch, times = reckonable(batch, context)
+        batch, times = with_valid_times(batch, context)
         late = None
         over = self.over(times + self.windows.gap, context.last_epoch)
         if over.any():
@@ -113,7 +118,7 @@ class SessionAggregates(TimedAggregates):
         return late, self._partial_sessions(batch, times, context) if len(batch) else []
 
     def over(self, ends: Array, epoch: int | None) -> Array:
-        """Tell which sessions with these ends take no messages any more at an epoch."""
+        """Return which sessions, given by their ends, no longer accept messages at an epoch."""
         return np.zeros(len(ends), bool) if epoch is None else ends <= epoch + 1 - self.lateness
 
     def _partial_sessions(self, batch: Batch, times: Ints, context: Context) -> list[pa.Table]:
@@ -125,14 +130,14 @@ class SessionAggregates(TimedAggregates):
 
 
 class _PartialSessions(AggregateCombiner):
-    """Gives partial sessions, and passes on unchanged the messages that may be too late for any."""
+    """Send partial sessions, and pass on messages unchanged that may be too late for any session."""
 
     def __init__(self, operator: SessionAggregates, context: Context) -> None:
         super().__init__(operator.accumulators, context, context.shapes[LATE], (_FIRST,))
         self.operator = operator
 
     def fold(self, batch: Batch) -> list[pa.Table]:
-        late, partial = self.operator.parted(batch, self.context)
+        late, partial = self.operator.separate_late(batch, self.context)
         if late is not None:
             self.aside.append(late)
         return partial
@@ -143,7 +148,7 @@ class _Sessions(Process):
         self.operator, self.context = operator, context
         self.gap, self.accumulators = operator.windows.gap, operator.accumulators
         self.table, self.timers = context.raw_table(), context.timers()
-        self.rows = PackedRows(self.table, _BEFORE + len(self.accumulators), context.operator)
+        self.rows = PackedRows(self.table, _BEFORE, self.accumulators, context.operator)
         self.messages, self.partial_sessions = MessageBuffer(), list[pa.Table]()
         self.late: list[Batch] = []
 
@@ -154,13 +159,13 @@ class _Sessions(Process):
             self.messages.add(batch, self._fold)
 
     def _fold(self, batch: Batch) -> None:
-        late, partial = self.operator.parted(batch, self.context)
+        late, partial = self.operator.separate_late(batch, self.context)
         self.partial_sessions += partial
         if late is not None:
             self.late.append(late)
 
     def on_end_of_data(self) -> None:
-        """Take the partial sessions into the state, and emit those that had ended before the batch."""
+        """Merge the partial sessions into the state, and emit those that ended before the batch."""
         self.messages.finish(self._fold)
         self._take_late()
         if not self.partial_sessions:
@@ -177,18 +182,22 @@ class _Sessions(Process):
             [fresh.column(accumulator.name) for accumulator in self.accumulators],
         )
         last = self.context.last_epoch
-        whole, touched = self._joined(concatenated([stored, partial]))
+        whole, touched = self._taken_in(key_batch, stored, partial)
         if last is not None:
             ended = touched & (ints(whole, _END) - 1 <= last)
             self._emit(key_batch, whole.filter(pa.array(ended)))
             whole = _with_status(whole, np.where(ended, CLOSED, ints(whole, _STATUS)))
-        # When a closed session is dropped depends on the lateness: its timer may be that of a program with another.
+        # The lateness determines when a closed session is deleted, and a program with another lateness may have set
+        # the timer.
         waiting = stored.filter(pa.array(ints(stored, _STATUS) != CLOSED))
         self._write(key_batch, self._timers(key_batch, waiting), whole)
+        self.operator.set_early_timers(self.timers, key_batch, last)
+        if self.operator.with_each_batch:
+            self._emit_open(key_batch, whole, self.context.clock())
 
     def on_epoch(self, epoch: int) -> None:
-        """Emit the sessions that have ended, and drop those that take no messages any more."""
-        key_batch, firsts = due_keys(self.timers, self.context.shards_awake(self.timers), epoch)
+        """Emit the sessions that have ended, and delete those that accept no more messages."""
+        key_batch, firsts, early = due_keys(self.timers, self.context.shards_awake(self.timers), epoch)
         if not len(firsts):
             return
         stored = self._read(key_batch)
@@ -198,9 +207,11 @@ class _Sessions(Process):
         closed = _with_status(stored, np.where(ended, CLOSED, status))
         rest = closed.filter(pa.array(~self.operator.over(ints(stored, _END), epoch)))
         self._write(key_batch, np.full(len(firsts), NEVER, np.int64), rest)
+        if self.operator.early is not None and early.any():
+            self._emit_open(key_batch, rest.filter(pa.array(early[ints(rest, KEY)])), epoch)
 
     def _take_late(self) -> None:
-        """Take the messages that a stored session takes, which it does in their order; set the others aside."""
+        """Add late messages to stored sessions in order; send the others to the late output."""
         if not self.late:
             return
         batch, self.late = Batch.joined(self.late), []
@@ -232,14 +243,33 @@ class _Sessions(Process):
             sessions = messages.filter(pa.array(taken))
             columns = [sessions.column(KEY), sessions.column(LATEST), *sessions.columns[2:]]
             names = [KEY, _FIRST, *sessions.schema.names[2:]]
-            self.partial_sessions.append(regrouped(pa.table(columns, names), self.accumulators, (KEY, _FIRST)))
+            late = pa.table(columns, names)
+            self.partial_sessions.append(regrouped_or_rejected(late, self.accumulators, (KEY, _FIRST), self.context))
         if not taken.all():
             aside = batch.take(np.flatnonzero(~taken).tolist())
             self.context.count("late", len(aside))
             self.context.emit(aside, LATE)
 
+    def _taken_in(self, key_batch: KeyBatch, stored: pa.Table, partial: pa.Table) -> tuple[pa.Table, Array]:
+        """Return the stored sessions with the partial ones, and which of them are changed.
+
+        A partial session that makes a sum leave 64 bits is rejected.
+        """
+        try:
+            return self._joined(concatenated([stored, partial]))
+        except (Left64Bits, TooManyDigits):
+            taken, whole = stored, self._joined(stored)
+
+        def attempt(_: Batch, place: slice) -> tuple[pa.Table, tuple[pa.Table, Array]]:
+            more = concatenated([taken, partial[place]])
+            return more, self._joined(more)
+
+        for _, (taken, whole) in accepted_places(self.context, rows_of(partial, key_batch.keys), attempt):  # noqa: B007
+            pass
+        return whole
+
     def _joined(self, sessions: pa.Table) -> tuple[pa.Table, Array]:
-        """Return sessions in which those of a key that overlap are one, by key and start, and which of them are changed."""
+        """Merge the overlapping sessions of each key; return them by key and start, and which of them changed."""
         keys, ends, status = ints(sessions, KEY), ints(sessions, _END), ints(sessions, _STATUS)
         order, new = overlapping(keys, ints(sessions, _START), ends)
         firsts = np.flatnonzero(new)
@@ -247,7 +277,7 @@ class _Sessions(Process):
         stored = status != _PARTIAL
         changed = np.logical_or.reduceat(~stored, firsts)
         emitted = np.logical_or.reduceat(stored & (status != OPEN), firsts)
-        # A session that is not changed is one stored one, and keeps its status.
+        # An unchanged session is a single stored one, and keeps its status.
         joined = np.where(changed, np.where(emitted, REOPENED, OPEN), status[firsts])
         numbered = sessions.take(pa.array(order)).append_column(_NUMBER, pa.array(np.cumsum(new) - 1))
         totals = regrouped(numbered, self.accumulators, (_NUMBER,)).sort_by(_NUMBER)
@@ -262,29 +292,34 @@ class _Sessions(Process):
             changed,
         )
 
-    def _emit(self, key_batch: KeyBatch, sessions: pa.Table) -> None:
+    def _emit_open(self, key_batch: KeyBatch, sessions: pa.Table, clock: int | None) -> None:
+        """Emit early results of the sessions that end after the clock."""
+        is_open = np.ones(len(sessions), bool) if clock is None else ints(sessions, _END) - 1 > clock
+        self._emit(key_batch, sessions.filter(pa.array(is_open)), final=False)
+
+    def _emit(self, key_batch: KeyBatch, sessions: pa.Table, *, final: bool = True) -> None:
         if not len(sessions):
             return
         sessions = sessions.sort_by([(_START, "ascending"), (KEY, "ascending")])
         starts, ends, status = (ints(sessions, name) for name in (_START, _END, _STATUS))
-        self.operator.emit(self.context, key_batch, sessions, starts, ends, status != OPEN)
+        self.operator.emit(self.context, key_batch, sessions, starts, ends, status != OPEN, final=final)
 
     def _read(self, key_batch: KeyBatch) -> pa.Table:
-        """Return the stored sessions of the keys, each under its key's place, but for those that are over."""
+        """Return the stored sessions of the keys, each with the index of its key, without those that are over."""
         places, (starts, ends, status, *numbers) = self.rows.read(key_batch)
         sessions = self._sessions(places, starts, ends, status, numbers)
         over = self.operator.over(ends, self.context.last_epoch) & (status == CLOSED)
         return sessions.filter(pa.array(~over)) if over.any() else sessions
 
     def _write(self, key_batch: KeyBatch, armed: Ints, sessions: pa.Table) -> None:
-        """Store the sessions of the keys, in their order, and set the timers that are not as they must be."""
+        """Store the sessions of the keys in order, and correct the timers."""
         starts, ends, status = (ints(sessions, name) for name in (_START, _END, _STATUS))
-        numbers = [sessions.column(accumulator.name).to_numpy() for accumulator in self.accumulators]
+        numbers = [column_values(sessions, accumulator) for accumulator in self.accumulators]
         self.rows.write(key_batch, ints(sessions, KEY), [starts, ends, status, *numbers])
         self.timers.move(key_batch.stored, key_batch.shards, armed, self._timers(key_batch, sessions))
 
     def _timers(self, key_batch: KeyBatch, sessions: pa.Table) -> Ints:
-        """Return when each key has something due: a session that ends, or one that takes no messages from then on."""
+        """Return the next due time of each key: a session ends, or stops accepting messages."""
         closed = ints(sessions, _STATUS) == CLOSED
         due = ints(sessions, _END) - 1 + np.where(closed, self.operator.lateness, 0)
         times = np.full(len(key_batch), NEVER, np.int64)
@@ -301,7 +336,7 @@ def _with_status(sessions: pa.Table, status: Array) -> pa.Table:
 
 
 def _mapped(raw: bytes) -> list[list[int | float]]:
-    """Return sessions that were stored as a map: by start the end, the status and the numbers, None where there is none."""
+    """Return sessions that were stored as a map from start to end, status and numbers, with None for missing numbers."""
     sessions: dict[int, tuple[int, int, list[Any]]] = msgspec.msgpack.decode(raw)
     return [
         [start, end, status, *(0 if number is None else number for number in numbers)]

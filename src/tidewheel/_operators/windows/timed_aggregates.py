@@ -1,59 +1,83 @@
-"""What windows of aggregates have in common, fixed ones and sessions: outputs, what is read, and what becomes of times."""
+"""The base of windows of aggregates, fixed windows and sessions: outputs, columns read, and conversion of times."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from tidewheel._operators.aggregates.functions import Array, columns_of
-from tidewheel._operators.aggregates.operator import ColumnAggregates
+from tidewheel._operators.aggregates.functions import Array
+from tidewheel._operators.aggregates.operator import ColumnAggregates, column_values
 from tidewheel._operators.aggregates.partial_results import KEY
-from tidewheel._operators.base import Context, Reads
+from tidewheel._operators.base import Context
 from tidewheel._operators.keyed.timed import LATE, NO_WINDOW_CLOSES
+from tidewheel._operators.windows.due_keys import EARLY
 from tidewheel._operators.windows.window import check_names, shown
 from tidewheel._state.key_batch import KeyBatch
+from tidewheel._state.timers import NEVER, TimerTable
+from tidewheel._time.early import Early
 from tidewheel._time.panes import Ints, far_times
 from tidewheel._values import ROW, Batch, Shape
 from tidewheel._values.exact import plain_array
-from tidewheel.errors import OperatorError
+from tidewheel.errors import StepError
 
 
 @dataclass(frozen=True)
 class TimedAggregates(ColumnAggregates):
-    """Aggregates of each key by windows of time. The second output has the messages that no window takes, as they came."""
+    """Aggregates of each key by windows. The second output has the messages that are too late, unchanged."""
 
+    early: Early | None = field(default=None, kw_only=True)
     kind = "window"
     ports = 2
     output_names = ("", "late")
+    passed_on = (LATE,)
     needs_time = True
     holds_back = True
     waits_for_epochs = NO_WINDOW_CLOSES
 
     def __post_init__(self) -> None:
-        check_names(self.aggregates)
+        check_names(self.aggregates, self.early)
         super().__post_init__()
 
-    def reads(self) -> Reads:
-        return Reads(columns_of(self.accumulators), (LATE,))
-
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        """Rows, and the late messages as they came."""
+        """Rows, and the late messages unchanged."""
         return (ROW, inputs[0])
 
     @property
     def driven_by_time(self) -> bool:
         return True
 
+    @property
+    def with_each_batch(self) -> bool:
+        """Whether early results are emitted with each batch."""
+        return self.early is not None and self.early.every is None
+
+    def set_early_timers(self, timers: TimerTable, key_batch: KeyBatch, epoch: int | None) -> None:
+        """Set the timers for early results of keys that have new messages, if a time decides when these are emitted."""
+        if self.early is not None and self.early.every is not None:
+            never, due = (np.full(len(key_batch), time, np.int64) for time in (NEVER, self.early.due(epoch)))
+            timers.move(key_batch.stored, key_batch.shards, never, due, EARLY)
+
     def emit(
-        self, context: Context, key_batch: KeyBatch, windows: pa.Table, starts: Ints, ends: Ints, corrections: Array
+        self,
+        context: Context,
+        key_batch: KeyBatch,
+        windows: pa.Table,
+        starts: Ints,
+        ends: Ints,
+        corrections: Array,
+        *,
+        final: bool = True,
     ) -> None:
-        """Emit what windows hold, each under the key whose number is in the column `KEY`, at its last moment."""
-        totals = {accumulator: windows.column(accumulator.name).to_numpy() for accumulator in self.accumulators}
+        """Emit the results of windows, each with the key whose index is in the column `KEY`, at the end of the window."""
+        totals = {accumulator: column_values(windows, accumulator) for accumulator in self.accumulators}
         times = [shown(each, context.timestamps) for each in (starts, ends)]
         arrays = [*times, *self.results(totals), pa.array(corrections)]
-        columns = pa.RecordBatch.from_arrays(arrays, ["start", "end", *self.aggregates, "correction"])
+        names = ["start", "end", *self.aggregates, "correction"]
+        if self.early is not None:
+            arrays, names = [*arrays, pa.array(np.full(len(starts), final))], [*names, "final"]
+        columns = pa.RecordBatch.from_arrays(arrays, names)
         which = ints(windows, KEY)
         keys = plain_array(key_batch.keys)
         context.emit(
@@ -67,24 +91,21 @@ class TimedAggregates(ColumnAggregates):
         )
 
 
-def reckonable(batch: Batch, context: Context) -> tuple[Batch, Ints]:
-    """Return the messages whose timestamps can be reckoned with, and these; reject the others."""
+def with_valid_times(batch: Batch, context: Context) -> tuple[Batch, Ints]:
+    """Return the messages with valid timestamps, and these timestamps; reject the others."""
     if batch.times is None:
-        raise OperatorError(
-            f"operator {context.operator!r}: the messages have no timestamps; put assign_timestamps and generate_epochs "
-            "before it"
-        )
+        raise StepError(f"step {context.operator!r}: the messages have no timestamps; add event_time before it")
     times = np.array(batch.times, np.int64)
     far = far_times(times)
     if not far.any():
         return batch, times
     for position in np.flatnonzero(far).tolist():
-        error = OperatorError(f"the timestamp {times[position]} is more than a century from 1970; timestamps are in ns")
+        error = StepError(f"the timestamp {times[position]} is more than a century from 1970; timestamps are in ns")
         context.reject(error, batch, position)
     return batch.take(np.flatnonzero(~far).tolist()), times[~far]
 
 
 def ints(table: pa.Table, name: str) -> Array:
-    """Return a column of whole numbers."""
+    """Return a column of integers."""
     column: Array = table.column(name).to_numpy()
     return column

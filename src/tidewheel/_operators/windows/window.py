@@ -1,4 +1,4 @@
-"""What all windows share: how values are folded, what goes out, and when a window of a function is emitted.
+"""The base of all windows: how values are folded, the form of results, and when a window of a function is emitted.
 
 `fixed.py` has tumbling and sliding windows of a function, `fixed_aggregates.py` those of aggregates, and `session.py` the
 sessions of both.
@@ -19,40 +19,41 @@ from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timed import NO_WINDOW_CLOSES, TimedOperator
 from tidewheel._operators.logic import StatefulLogic
+from tidewheel._operators.windows.due_keys import EARLY
+from tidewheel._state.layout import StateLayout
 from tidewheel._state.timers import Timer
 from tidewheel._time.duration import moment
+from tidewheel._time.early import Early
 from tidewheel._time.panes import Ints
-from tidewheel._values import ANY, ROW, Shape
+from tidewheel._values import ANY, Shape
 from tidewheel._values.type_variables import Value
 from tidewheel.errors import GraphError
 
 OPEN, CLOSED, REOPENED = 0, 1, 2
-"""A window that was not emitted yet; one that was; one that was and has taken late messages since."""
+"""The status of a window: not emitted yet; emitted; emitted, with late messages since then."""
 _DROP = "drop"
 
 Panes = dict[int, tuple[int, int, Any]]
-"""The windows of a key by start: the end, the status, and what was folded."""
+"""The windows of a key by start: end, status, and folded value."""
 _RAW_PANES = msgspec.msgpack.Decoder(dict[int, tuple[int, int, msgspec.Raw]])
 
 
 @dataclass(frozen=True)
 class Fold:
-    """How the values of a window become one: `default()` begins, `add` takes in one value after the other.
+    """How the values of a window are folded: `default()` is the initial value, and `add` adds one value at a time.
 
-    `merge` makes one of two that were begun apart. Sessions need it: two of them can grow together.
+    `merge` combines two folded values. Sessions need it, because two sessions can grow into one.
     """
 
     default: Callable[[], Any]
     add: Callable[[Any, Any], Any]
     merge: Callable[[Any, Any], Any] | None = None
-    result: Callable[[Any, Any, Any, bool], Any] | None = None
-    """Makes what goes out of start, end, the folded values, and whether it is a correction."""
 
 
 class WindowResult(msgspec.Struct, Generic[Value], frozen=True):
-    """What a window holds when it ends: `start` is part of it, `end` is not. Both are datetimes, or ns where times are integers.
+    """The result of a window. `start` is part of the window, `end` is not; both are datetimes, or ns if times are integers.
 
-    A `correction` replaces what the same window, or the sessions that grew into it, emitted before.
+    A `correction` replaces the earlier results of the same window, or of the sessions that grew into it.
     """
 
     start: Any
@@ -60,18 +61,30 @@ class WindowResult(msgspec.Struct, Generic[Value], frozen=True):
     value: Value
     correction: bool = False
 
+    @property
+    def final(self) -> bool:
+        """Whether the clock has passed the end of the window. False: an early result, which a later one replaces."""
+        return True
+
+
+class EarlyResult(WindowResult[Value], Generic[Value], frozen=True):
+    """The result of a window with `early=`."""
+
+    final: bool = True
+
 
 def shown(times: Ints, timestamps: bool) -> pa.Array:
-    """Return times as they come out: as timestamps, of which Python and Spark know microseconds, or in ns."""
+    """Return times in the form of results: as timestamps, which have microseconds in Python and Spark, or in ns."""
     return pa.array(times // 1000, pa.timestamp("us", "UTC")) if timestamps else pa.array(times)
 
 
-def check_names(aggregates: dict[str, Aggregate]) -> None:
-    """Refuse aggregates that have the name of another column of the result."""
-    reserved = {"start", "end", "correction"} & set(aggregates)
+def check_names(aggregates: dict[str, Aggregate], early: Early | None) -> None:
+    """Raise a `GraphError` for aggregates with the name of another column of the result."""
+    reserved = {"start", "end", "correction", *(["final"] if early else [])} & set(aggregates)
     if reserved:
         raise GraphError(
-            f"an aggregate of a window cannot be called {', '.join(sorted(reserved))}: the result has that column"
+            f"an aggregate of a window cannot have the name {', '.join(sorted(reserved))}, which is a column of the "
+            "result"
         )
 
 
@@ -79,14 +92,15 @@ def check_names(aggregates: dict[str, Aggregate]) -> None:
 class WindowOperator(TimedOperator):
     """Fold the values of each key by windows. A window is emitted once, when the epoch passes its end.
 
-    With `lateness`, a message that comes at most that long after the end is still taken in, and the window is emitted
-    again, as a correction. A message that comes later goes to the second output.
+    With `lateness`, a message that comes at most that long after the end is still included, and the window is emitted
+    again as a correction. Later messages go to the second output.
     """
 
     fold: Fold
     lateness: int
     folded: StateSpec
-    """What the program says of a window's folded values."""
+    """The declared type of the folded values."""
+    early: Early | None = None
     kind = "window"
     ports = 2
     output_names = ("", "late")
@@ -101,8 +115,8 @@ class WindowOperator(TimedOperator):
     @abstractmethod
     def logic(self, timestamps: bool = False) -> WindowLogic: ...
 
-    def takes(self, layout: str) -> bool:
-        """Take state of a version that did not record of which windows it is."""
+    def takes(self, layout: StateLayout) -> bool:
+        """Accept state from versions that did not record the windows."""
         return layout == super().state_layout
 
     @property
@@ -120,28 +134,28 @@ class WindowOperator(TimedOperator):
         return StateSpec(dict[int, tuple[int, int, self.folded.stored_type]], dict)  # type: ignore[name-defined]
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        return (ANY if self.fold.result is None else ROW, inputs[0])
+        return (ANY, inputs[0])
 
 
 class WindowLogic(StatefulLogic[Panes]):
-    """The windows of each key. A subclass says which of them a message is for."""
+    """The windows of each key. A subclass decides to which windows a message belongs."""
 
     ends_move: ClassVar[bool] = False
-    """Whether the end of a window may move while its timer waits, so that the timer must be set again when it fires."""
+    """Whether the end of a window can move, so that its timer must be set again when it fires."""
 
-    def __init__(self, fold: Fold, lateness: int, timestamps: bool) -> None:
-        self.fold, self.lateness = fold, lateness
+    def __init__(self, fold: Fold, lateness: int, timestamps: bool, early: Early | None) -> None:
+        self.fold, self.lateness, self.early = fold, lateness, early
         self._shown: Callable[[int], Any] = moment if timestamps else int
-        """How start and end of a window come out."""
+        """Converts the start and end of a window for the result."""
 
     def is_over(self, end: int, output: OutputBuffer) -> bool:
-        """Tell whether a window that ends then takes no messages any more."""
+        """Return whether a window with this end no longer accepts messages."""
         return output.last_epoch is not None and end - 1 + self.lateness <= output.last_epoch
 
     def keep(
         self, start: int, end: int, status: int, folded: Any, needs_timer: bool, state: Panes, output: OutputBuffer
     ) -> None:
-        """Keep a window that has taken something in; emit it at once where its end has passed."""
+        """Keep a window that has received a message; emit it at once if its end has passed."""
         if output.last_epoch is not None and end - 1 <= output.last_epoch:
             self._emit(start, end, status, folded, output)
             output.set_timer(end - 1 + self.lateness, _DROP)
@@ -150,9 +164,19 @@ class WindowLogic(StatefulLogic[Panes]):
         if needs_timer:
             output.set_timer(end - 1)
         state[start] = (end, REOPENED if status == CLOSED else status, folded)
+        if self.early is None:
+            return
+        if self.early.every is None:
+            # The time of the batch is due after its data.
+            output.set_timer(output.now, EARLY, "wall")
+        else:
+            output.set_timer(self.early.due(output.last_epoch), EARLY)
 
     def on_timer(self, timer: Timer, state: Panes, output: Any) -> Panes | None:
-        """Emit the windows that have ended, and forget those that take no late messages any more."""
+        """Emit the windows that have ended, and delete those that accept no more messages."""
+        if timer.name == EARLY:
+            self._emit_open(state, output)
+            return state or None
         until = timer.time if output.epoch is None else max(timer.time, output.epoch)
         for start in sorted(state):
             end, status, folded = state[start]
@@ -166,19 +190,29 @@ class WindowLogic(StatefulLogic[Panes]):
                 if self.lateness and end - 1 + self.lateness > until:
                     output.set_timer(end - 1 + self.lateness, _DROP)
             elif timer.name == _DROP and end - 1 + self.lateness > until:
-                # The timer is that of a program whose allowed lateness was shorter.
+                # A program with a shorter allowed lateness set this timer.
                 output.set_timer(end - 1 + self.lateness, _DROP)
             if end - 1 + self.lateness <= until:
                 del state[start]
         return state or None
 
-    def _emit(self, start: int, end: int, status: int, folded: Any, output: OutputBuffer) -> None:
-        result = self.fold.result or WindowResult
-        output.send_result(
-            end - 1,
-            result,
-            start=self._shown(start),
-            end=self._shown(end),
-            value=folded,
-            correction=status != OPEN,
-        )
+    def _emit_open(self, state: Panes, output: OutputBuffer) -> None:
+        """Emit early results. A program that has no `early` any more finds timers of one that had."""
+        for start in sorted(state) if self.early is not None else ():
+            end, status, folded = state[start]
+            if output.epoch is None or end - 1 > output.epoch:
+                self._emit(start, end, status, folded, output, final=False)
+
+    def _emit(
+        self, start: int, end: int, status: int, folded: Any, output: OutputBuffer, *, final: bool = True
+    ) -> None:
+        values = {
+            "start": self._shown(start),
+            "end": self._shown(end),
+            "value": folded,
+            "correction": status != OPEN,
+        }
+        if self.early is None:
+            output.send_result(end - 1, WindowResult, **values)
+        else:
+            output.send_result(end - 1, EarlyResult, **values, final=final)

@@ -1,4 +1,4 @@
-"""Sources and sinks driven as a run drives them, without Spark."""
+"""Drive sources and sinks like a run, without Spark."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _TASKS = 4
 
 
 class DrivenSource:
-    """One run's reader of a source: it plans batches in one place, and reads copies of its splits, as tasks do."""
+    """The reader of a source in one run: it plans batches, and reads copies of its splits like tasks."""
 
     def __init__(self, harness: SourceHarness, *, max_records: int | None = None) -> None:
-        """Make the source and open its reader."""
+        """Create the source and open its reader."""
         self._harness = harness
         self.source = harness.source(max_records=max_records)
         self.reader = harness.reader(self.source)
 
     def start(self) -> Position:
-        """Return the position of a job that has read nothing."""
+        """Return the start position of a new job."""
         return recorded(self.reader.start())
 
     def end(self, start: Position) -> Position:
-        """Return where the batch that begins at `start` ends, as it would be recorded."""
+        """Return the end of the batch that begins at `start`, in its recorded form."""
         return recorded(self.reader.end(start))
 
     def read(self, start: Position, end: Position) -> list[bytes]:
@@ -53,33 +53,33 @@ class DrivenSource:
 
 
 def recorded(position: Position) -> Position:
-    """Return a position as it comes back from a manifest."""
+    """Return a position after encoding and decoding it like a manifest."""
     decoded: Position = msgspec.msgpack.decode(msgspec.msgpack.encode(position))
     return decoded
 
 
 class DrivenSink:
-    """One run's use of a sink: tasks that stage through copies of it, a driver that publishes."""
+    """A sink in one run: tasks stage through copies of it, and a driver publishes."""
 
     def __init__(self, harness: SinkHarness, *, job: str = "orders", name: str = "out", store: str = "") -> None:
-        """Make the sink and start it; a run that follows another takes its `store`."""
+        """Create the sink and start it; a later run uses the `store` of the earlier one."""
         self.store = store or f"memory:conformance-{secrets.token_hex(8)}"
         self.job, self.name = job, name
         self.run = secrets.token_hex(4)
         self.sink: Sink = harness.sink()
         self.sink.start(job)
         self.sink.check(job, name)
-        # A run that nobody uses any more is over.
+        # A run without references has ended.
         weakref.finalize(self, self.sink.stop, job)
 
     def stage(self, sequence: int, *tasks: pa.RecordBatch) -> Publication:
-        """Let each task write its rows and prepare; return what the commit would record."""
+        """Write and prepare the rows of each task; return the tokens that the commit would record."""
         tokens = [self._task(sequence, task, rows) for task, rows in enumerate(tasks)]
         prepared = tuple(token for token in tokens if token is not None)
         return Publication(open_store(self.store), self.job, self.name, sequence, prepared, None)
 
     def publish(self, publication: Publication) -> None:
-        """Publish as a driver does."""
+        """Publish like a driver."""
         self.sink.publish(publication)
 
     def _task(self, sequence: int, task: int, rows: pa.RecordBatch) -> bytes | None:

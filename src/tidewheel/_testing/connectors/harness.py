@@ -1,4 +1,4 @@
-"""What a connector's author tells the suite: how to make the connector, and how to look at the other side of it."""
+"""The interface between a connector and the suite: create the connector, and inspect its server."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tidewheel._connectors.source import Source, SourceReader
 
 
 class Server:
-    """The server behind a connector; a harness that can kill it says how, and the tests of failures then run."""
+    """The server of a connector. If the harness can stop and start it, the suite runs the tests of failures too."""
 
     secrets: Sequence[str] = ()
-    """What must never be seen: passwords and keys that the connector was given."""
+    """The passwords and keys of the connector, which must never be visible."""
 
     def stop_server(self) -> None:
         """Kill the server without notice."""
         raise NotImplementedError
 
     def start_server(self) -> None:
-        """Start it again, with what it held, and wait until it serves."""
+        """Start it again with its data, and wait until it is ready."""
         raise NotImplementedError
 
     @property
@@ -33,21 +33,21 @@ class Server:
 
 
 class SourceHarness(Server, ABC):
-    """One place to read from, empty when a test begins."""
+    """A place to read from, empty at the start of a test."""
 
     exact_limit: bool = True
     """Whether a batch never has more than `max_records`; a source that ends between blocks may have more."""
 
     @abstractmethod
     def source(self, *, max_records: int | None = None) -> Source:
-        """Return a source that reads all there is, from the oldest on; `max_records` bounds a batch."""
+        """Return a source that reads everything from the oldest record on; `max_records` limits a batch."""
 
     @abstractmethod
     def append(self, payloads: Sequence[bytes]) -> None:
-        """Add a record for each payload, in this order, so that it is durable; where there are partitions, to several."""
+        """Append a durable record for each payload, in order; if there are partitions, use several."""
 
     def payload(self, row: dict[str, Any]) -> bytes:
-        """Return the payload of a record that was read."""
+        """Return the payload of a record."""
         return bytes(row["value"])
 
     def reader(self, source: Source) -> SourceReader:
@@ -56,21 +56,21 @@ class SourceHarness(Server, ABC):
 
 
 class SinkHarness(Server, ABC):
-    """One place to write to, empty when a test begins."""
+    """A place to write to, empty at the start of a test."""
 
     points_not_shown: Sequence[str] = ()
-    """Fault points whose effect the tests' server does not undo, though those that the sink is made for do."""
+    """Fault points after which the server of the tests does not roll back, although supported servers do."""
 
     @abstractmethod
     def sink(self) -> Sink:
-        """Return a sink that writes there; called again, another one, as another process would have it."""
+        """Return a new sink that writes there. Each call returns another sink, like in another process."""
 
     @abstractmethod
     def contents(self) -> list[dict[str, Any]]:
-        """Return what a reader of the place sees now, as dicts with the columns of `rows`, in any order."""
+        """Return the visible records, as dicts with the columns of `rows`, in any order."""
 
     def rows(self, numbers: Iterable[int]) -> pa.RecordBatch:
-        """Return records to write, one for each number, that can be told apart by the column `id`."""
+        """Return records to write, one for each number, with different values in the column `id`."""
         wanted = list(numbers)
         return pa.RecordBatch.from_pydict(
             {"id": pa.array(wanted, pa.int64()), "name": pa.array([f"name-{number}" for number in wanted], pa.string())}

@@ -1,4 +1,4 @@
-"""What every sink must do, by its guarantee."""
+"""The tests that every sink must pass, depending on its guarantee."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from tidewheel.errors import FencedError, TidewheelError
 
 
 class SinkConformance:
-    """Inherit from it and give it a fixture `harness`, fresh for every test.
+    """Inherit from this class and add a fixture `harness`, new for every test.
 
-    A sink whose guarantee is at least once may repeat records and must not lose any. All others must have each exactly once.
+    A sink with the guarantee "at least once" may repeat records but must not lose any. Other sinks must write each record
+    exactly once.
     """
 
     def test_what_is_published_is_there(self, harness: SinkHarness) -> None:

@@ -1,4 +1,4 @@
-"""What every source must do."""
+"""The tests that every source must pass."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tidewheel import RunOptions
 from tidewheel._connectors.memory.collect import collect
 from tidewheel._program.job import Job
 from tidewheel._testing.connectors.driving import DrivenSource
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def payloads(first: int, last: int) -> list[bytes]:
-    """Return payloads that can be told apart."""
+    """Return different payloads."""
     return [b"payload-%06d" % number for number in range(first, last)]
 
 
 class SourceConformance:
-    """Inherit from it and give it a fixture `harness`, fresh for every test."""
+    """Inherit from this class and add a fixture `harness`, new for every test."""
 
     def test_offsets_are_recorded_and_cover_all_there_is(self, harness: SourceHarness) -> None:
         """What was appended is between the first offsets and the latest, and nothing is behind those."""
@@ -76,6 +77,23 @@ class SourceConformance:
         assert min(sizes) > 0
         assert max(sizes) <= 7 or not harness.exact_limit
 
+    def test_a_batch_keeps_to_the_limit_of_the_run(self, harness: SourceHarness) -> None:
+        """A run that limits batches by duration sets `limit`; a reader that does not know amounts ignores it."""
+        harness.append(payloads(0, 50))
+        source = DrivenSource(harness)
+        start = source.start()
+        knows_amounts = source.reader.amount(start, source.end(start)) > 0
+        source.reader.limit = 7
+        seen, amounts = Counter[bytes](), []
+        for end, batch in source.batches(start):
+            amounts.append(source.reader.amount(start, end))
+            seen.update(batch)
+            start = end
+        assert seen == Counter(payloads(0, 50))
+        if knows_amounts:
+            assert sum(amounts) == 50
+            assert max(amounts) <= 7 or not harness.exact_limit
+
     def test_available_now_ends_with_what_was_there(self, harness: SourceHarness) -> None:
         """What is appended after the run began is left to the next one."""
         harness.append(payloads(0, 20))
@@ -122,7 +140,7 @@ class SourceConformance:
             harness.append(payloads(first, last))
             job = Job("reading", state=(tmp_path / "state").as_uri(), n_shards=4)
             job.source("in", harness.source(max_records=25)).sink("out", collect(into))
-            job.run(trigger="available-now", spark=spark, local=str(tmp_path / "local"))
+            job.run(until="caught-up", options=RunOptions(spark=spark, local=str(tmp_path / "local")))
         # A run in a new sink begins with the output of the newest commit, which may have been seen.
         assert Counter(map(harness.payload, into)).keys() == set(payloads(0, 60))
         assert len(into) <= 60 + 25

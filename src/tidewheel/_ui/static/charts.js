@@ -4,7 +4,7 @@ import uPlot from "./vendor/uplot-1.6.32.js";
 import { h, s, css, put } from "./dom.js";
 import { brief, clock, count, duration, moment, size } from "./format.js";
 
-export const STEPS = ["offsets", "read", "tasks", "commit", "publish", "other"];
+export const PHASES = ["offsets", "read", "tasks", "commit", "publish", "other"];
 
 // A time on an axis, as exact as the distance to the next one asks for.
 const moments = (value, values) => {
@@ -52,17 +52,17 @@ export const lineCharts = () => {
   };
 };
 
-// Batches as bars, each parted into its steps, as high as it took long.
+// Batches as bars, each divided into its phases, as high as it took long.
 export class Timeline {
   constructor(choose) {
-    this.svg = s("svg", { class: "timeline", role: "img", "aria-label": "the newest batches, each parted into its steps" });
+    this.svg = s("svg", { class: "timeline", role: "img", "aria-label": "the newest batches, each divided into its phases" });
     this.scale = h("span", { class: "quiet small" });
     this.choose = choose;
     this.bars = [];
-    this.legend = h("div", { class: "legend" }, STEPS.map((step) => {
+    this.legend = h("div", { class: "legend" }, PHASES.map((phase) => {
       const mark = h("i", {});
-      mark.style.background = `var(--${step})`;
-      return h("span", {}, mark, step);
+      mark.style.background = `var(--${phase})`;
+      return h("span", {}, mark, phase);
     }));
     this.node = h("section", { class: "card" }, h("h2", {}, "batches ", this.scale), this.svg, this.legend);
     new ResizeObserver(() => this.draw()).observe(this.svg);
@@ -88,11 +88,11 @@ export class Timeline {
     this.svg.setAttribute("viewBox", `0 0 ${box.width} 190`);
     put(this.svg, shown.map((bar, at) => {
       let y = 186;
-      const parts = STEPS.map((step) => {
-        const height = ((bar.steps[step] ?? 0) / Math.max(most < bar.seconds ? bar.seconds : most, 0.001)) * 176;
+      const parts = PHASES.map((phase) => {
+        const height = ((bar.phases[phase] ?? 0) / Math.max(most < bar.seconds ? bar.seconds : most, 0.001)) * 176;
         y -= height;
         const part = s("rect", { x: at * width + 0.5, y, width: Math.max(width - 1, 1), height });
-        part.style.fill = `var(--${step})`;
+        part.style.fill = `var(--${phase})`;
         return part;
       });
       const text = `commit ${bar.sequence}, ${bar.kind}${bar.node ? ` of ${bar.node}` : ""}: ${duration(bar.seconds)}, ${count(bar.rows)} rows, ${count(bar.changed)} keys changed, ${size(bar.delta_bytes)} written`;

@@ -7,12 +7,12 @@ import { rate, brief, percent } from "./format.js";
 const WIDTH = 150, HEIGHT = 54, CHARS = 20;
 const cut = (text, chars = CHARS) => (text.length > chars ? `${text.slice(0, chars - 1)}…` : text);
 
-export function place(operators, rankdir) {
+export function place(steps, rankdir) {
   const graph = new Graph();
-  graph.setGraph({ rankdir, nodesep: 16, ranksep: 30, marginx: 12, marginy: 12, ranker: operators.length > 300 ? "longest-path" : "network-simplex" });
+  graph.setGraph({ rankdir, nodesep: 16, ranksep: 30, marginx: 12, marginy: 12, ranker: steps.length > 300 ? "longest-path" : "network-simplex" });
   graph.setDefaultEdgeLabel(() => ({}));
-  for (const each of operators) graph.setNode(each.name, { width: WIDTH, height: HEIGHT });
-  for (const each of operators) for (const [input] of each.inputs) if (graph.hasNode(input)) graph.setEdge(input, each.name);
+  for (const each of steps) graph.setNode(each.name, { width: WIDTH, height: HEIGHT });
+  for (const each of steps) for (const [input] of each.inputs) if (graph.hasNode(input)) graph.setEdge(input, each.name);
   layout(graph);
   return graph;
 }
@@ -29,15 +29,15 @@ export class Drawing {
     svg.addEventListener("keydown", (event) => this.key(event));
   }
 
-  // `hotKeys` have the operator, the key and its share of the messages, the largest share first.
-  update(operators, hotKeys) {
-    const shape = JSON.stringify(operators.map((each) => [each.name, each.kind, each.inputs]));
-    if (shape !== this.shape) this.draw(operators, shape);
-    for (const each of operators) {
+  // `hotKeys` have the step, the key and its share of the messages, the largest share first.
+  update(steps, hotKeys) {
+    const shape = JSON.stringify(steps.map((each) => [each.name, each.kind, each.inputs]));
+    if (shape !== this.shape) this.draw(steps, shape);
+    for (const each of steps) {
       const { node, title, figures, busy } = this.nodes.get(each.name);
       node.setAttribute("class", `node ${each.stateful ? "stateful" : ""} ${each.slowest ? "slowest" : ""} ${node.classList.contains("chosen") ? "chosen" : ""}`);
       const keys = each.keys === null ? "" : ` · ${brief(each.keys)} keys`;
-      const hot = hotKeys.find((key) => key.operator === each.name);
+      const hot = hotKeys.find((key) => key.step === each.name);
       figures.textContent = `${rate(each.in_rate)}${keys}${hot ? ` · ${cut(hot.key, 9)} ${percent(hot.share)}` : ""}`;
       figures.setAttribute("class", hot ? "kind hot" : "kind");
       title.textContent = `${each.name} (${each.kind})${hot ? `: the key ${hot.key} has ${percent(hot.share)} of its messages` : ""}`;
@@ -45,18 +45,18 @@ export class Drawing {
     }
   }
 
-  draw(operators, shape) {
+  draw(steps, shape) {
     this.shape = shape;
     this.nodes = new Map();
-    const graph = this.placed(operators);
-    const kinds = new Map(operators.map((each) => [each.name, each.kind]));
+    const graph = this.placed(steps);
+    const kinds = new Map(steps.map((each) => [each.name, each.kind]));
     const arrow = s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: "7", refY: "4", markerWidth: "7", markerHeight: "7", orient: "auto" }, s("path", { d: "M0 0L8 4L0 8z" }));
     const edges = graph.edges().map((edge) => {
       const points = graph.edge(edge).points;
       const d = points.map((p, at) => `${at ? "L" : "M"}${p.x.toFixed(1)} ${p.y.toFixed(1)}`).join("");
       return s("path", { class: `edge ${kinds.get(edge.v) === "key_by" ? "keyed" : ""}`, d, "marker-end": "url(#arrow)" });
     });
-    const nodes = operators.map((each) => {
+    const nodes = steps.map((each) => {
       const { x, y } = graph.node(each.name);
       const figures = s("text", { x: 10, y: 46, class: "kind" });
       const busy = s("rect", { class: "busy", x: 1, y: HEIGHT - 4, height: 3, width: 0, rx: 1 });
@@ -84,11 +84,11 @@ export class Drawing {
   highest() { return innerHeight * 0.62; }
 
   // From left to right, or from top to bottom where it can be larger that way. A large graph is laid out once: that takes long.
-  placed(operators) {
-    const across = place(operators, "LR");
+  placed(steps) {
+    const across = place(steps, "LR");
     const shrunk = (graph) => Math.max(graph.graph().width / Math.max(this.svg.clientWidth, 1), graph.graph().height / this.highest(), 1);
-    if (operators.length > 300 || shrunk(across) <= 1.05) return across;
-    const down = place(operators, "TB");
+    if (steps.length > 300 || shrunk(across) <= 1.05) return across;
+    const down = place(steps, "TB");
     return shrunk(down) < shrunk(across) ? down : across;
   }
 

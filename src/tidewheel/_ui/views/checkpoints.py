@@ -47,9 +47,9 @@ def checkpoint(site: Site, name: str, at: At) -> dict[str, Any]:
         "n_shards": found.n_shards,
         "epoch": None if found.epoch is None else str(found.epoch),
         "source_offsets": {source: str(offset) for source, offset in found.source_offsets.items()},
-        "operators": {
-            operator: {"kind": info.kind, "codec": info.codec, "version": info.version, "keys": info.keys}
-            for operator, info in found.operators.items()
+        "steps": {
+            step: {"kind": info.kind, "codec": info.codec, "version": info.version, "keys": info.keys}
+            for step, info in found.operators.items()
         },
         "counts": found.counts,
         "outputs": {output.sink: output.rows for output in found.outputs},
@@ -63,14 +63,14 @@ def checkpoint(site: Site, name: str, at: At) -> dict[str, Any]:
 
 
 def changes(site: Site, name: str, before: At, after: At) -> dict[str, Any]:
-    """Return the keys of each operator that changed between two checkpoints, with samples."""
+    """Return the keys of each step that changed between two checkpoints, with samples."""
     own = site.job(name).checkpoints()
     old, new = find(own, before), find(own, after)
     known = new.operators | old.operators
     tables = []
     for each in state_diff(site.store, old, new, _SAMPLES):
-        operator = each.table.partition("/")[0]
-        codec, info = known[operator].codec if operator in known else "", known.get(each.table)
+        step = each.table.partition("/")[0]
+        codec, info = known[step].codec if step in known else "", known.get(each.table)
         tables.append(
             {
                 "table": each.table,

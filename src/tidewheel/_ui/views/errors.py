@@ -14,12 +14,12 @@ _SHOWN = 100
 
 
 def errors(site: Site, name: str) -> dict[str, Any]:
-    """Return the newest errors, newest first; the recent number of rejected records per operator, and some of them."""
+    """Return the newest errors, newest first; the recent number of rejected records per step, and some of them."""
     dead: dict[str, int] = {}
     letters: list[dict[str, Any]] = []
     for record in newest_records(site, name):
-        for operator, count in record.dead.items():
-            dead[operator] = dead.get(operator, 0) + count
+        for step, count in record.dead.items():
+            dead[step] = dead.get(step, 0) + count
         letters += [
             {"at": record.at / 1e9, "sequence": record.sequence, **msgspec.structs.asdict(letter)}
             for letter in record.letters

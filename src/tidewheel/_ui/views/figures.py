@@ -1,4 +1,4 @@
-"""Figures over several commits: rates, operators, and charts of bounded size."""
+"""Figures over several commits: rates, steps, and charts of bounded size."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tidewheel._observe.backlog import Backlog, backlog
-from tidewheel._observe.records import ENOUGH_FOR_SHARES, CommitRecord, OperatorRecord
+from tidewheel._observe.records import ENOUGH_FOR_SHARES, Called, CommitRecord, StepRecord
 
-STEPS = ("offsets", "read", "tasks", "commit", "publish")
+PHASES = ("offsets", "read", "tasks", "commit", "publish")
 RECENT_NS = 60 * 10**9
 """Rates cover the last minute before the newest commit."""
 QUIET_SECONDS = 60.0
@@ -58,22 +58,22 @@ def is_quiet(records: Sequence[CommitRecord], now: float) -> bool:
     return last is None or now - last / 1e9 > QUIET_SECONDS
 
 
-def operator_figures(
-    operators: Iterable[OperatorRecord], records: Sequence[CommitRecord], last: Sequence[CommitRecord]
+def step_figures(
+    steps: Iterable[StepRecord], records: Sequence[CommitRecord], last: Sequence[CommitRecord]
 ) -> list[dict[str, Any]]:
-    """Return each operator with its figures: rates of the `last` commits, totals of all of them, keys as of the newest.
+    """Return each step with its figures: rates of the `last` commits, totals of all of them, keys as of the newest.
 
     Without `last` commits, as for a job that has had no rows for a while, rates are 0.
     """
     seconds = span_seconds(last)
-    busy = {each.name: sum(record.busy.get(each.name, 0.0) for record in last) for each in operators}
+    busy = {each.name: sum(record.busy.get(each.name, 0.0) for record in last) for each in steps}
     slowest = max(busy, key=lambda name: busy[name], default=None)
-    # An operator that shows as busy 0 % is not a bottleneck.
+    # A step that shows as busy 0 % is not a bottleneck.
     if (slowest is not None and busy[slowest] < 0.005 * seconds) or not any(busy.values()):
         slowest = None
     stored = {name: held for record in records for name, held in record.stored.items()}
     rows = []
-    for each in operators:
+    for each in steps:
         name, held = each.name, stored.get(each.name)
         rows.append(
             {
@@ -91,32 +91,43 @@ def operator_figures(
                 "late": sum(record.late.get(name, 0) for record in records),
                 "dead": sum(record.dead.get(name, 0) for record in records),
                 "dropped": sum(record.dropped.get(name, 0) for record in records),
+                "failed": sum(record.failed.get(name, 0) for record in records),
+                **_calls([record.called[name] for record in records if name in record.called]),
             }
         )
     return rows
+
+
+def _calls(called: Sequence[Called]) -> dict[str, Any]:
+    """Return how often a step called a service, and how long a call took on average; empty for steps without calls."""
+    calls = sum(each.calls for each in called)
+    if not called:
+        return {}
+    mean = sum(each.milliseconds for each in called) / calls if calls else 0.0
+    return {"calls": calls, "call_failures": sum(each.failures for each in called), "call_ms": mean}
 
 
 def hot_keys(last: Sequence[CommitRecord]) -> list[dict[str, Any]]:
     """Return the keys with a large share of the messages of the `last` commits, a few per `key_by`, the largest first."""
     shares: dict[tuple[str, str], float] = {}
     for record in last:
-        for operator, keys in record.hot.items():
+        for step, keys in record.hot.items():
             for key, share in keys.items():
-                shares[operator, key] = shares.get((operator, key), 0.0) + share * record.rows_out.get(operator, 0)
+                shares[step, key] = shares.get((step, key), 0.0) + share * record.rows_out.get(step, 0)
     counts: Counter[str] = Counter()
     found: list[dict[str, Any]] = []
-    for (operator, key), messages in sorted(shares.items(), key=lambda each: -each[1]):
-        rows = (record.rows_out.get(operator, 0) for record in last)
+    for (step, key), messages in sorted(shares.items(), key=lambda each: -each[1]):
+        rows = (record.rows_out.get(step, 0) for record in last)
         total = sum(each for each in rows if each >= ENOUGH_FOR_SHARES)
-        if total and messages > _HOT * total and counts[operator] < _HOT_KEYS:
-            counts[operator] += 1
-            found.append({"operator": operator, "key": key, "share": messages / total})
+        if total and messages > _HOT * total and counts[step] < _HOT_KEYS:
+            counts[step] += 1
+            found.append({"step": step, "key": key, "share": messages / total})
     return sorted(found, key=lambda each: -each["share"])
 
 
 def bar(record: CommitRecord) -> dict[str, Any]:
     """Return one commit as a bar of the timeline."""
-    known = {step: record.steps.get(step, 0.0) for step in STEPS}
+    known = {phase: record.phases.get(phase, 0.0) for phase in PHASES}
     return {
         "sequence": record.sequence,
         "at": record.at / 1e9,
@@ -125,7 +136,7 @@ def bar(record: CommitRecord) -> dict[str, Any]:
         "node": record.node,
         "run": record.run,
         "seconds": record.seconds,
-        "steps": known | {"other": max(0.0, record.seconds - sum(known.values()))},
+        "phases": known | {"other": max(0.0, record.seconds - sum(known.values()))},
         "rows": record.rows,
         "changed": sum(record.changed.values()),
         "tasks": record.tasks,

@@ -7,10 +7,7 @@ from typing import Any
 import msgspec
 
 from tidewheel._cells import open_cells
-from tidewheel._connectors.inbox import open_inbox
-from tidewheel._fleet.chains import Chains
-from tidewheel._fleet.handover import ORIGIN, custody
-from tidewheel._fleet.status import Observer
+from tidewheel._checkpoint.fleet_ledger import ORIGIN
 from tidewheel._ui.site import Site
 
 
@@ -23,6 +20,10 @@ def fleet(site: Site, name: str) -> dict[str, Any]:
         return {"fleet": False}
     if site.cells is None or site.inbox is None:
         return _by_chains(site, name) | {"fleet": True, "whole": False}
+    from tidewheel.fleet._inbox import open_inbox  # Only a fleet's job needs them.
+    from tidewheel.fleet._nodes.chains import Chains
+    from tidewheel.fleet._nodes.status import Observer
+
     with open_cells(site.cells) as connection, open_inbox(site.inbox) as inbox:
         status = Observer(connection, Chains(site.store, name), inbox).look()
     figures: dict[str, Any] = msgspec.to_builtins(status)
@@ -30,6 +31,9 @@ def fleet(site: Site, name: str) -> dict[str, Any]:
 
 
 def _by_chains(site: Site, name: str) -> dict[str, Any]:
+    from tidewheel.fleet._nodes.chains import Chains
+    from tidewheel.fleet._nodes.handover import custody
+
     chains = Chains(site.store, name)
     whose = custody(chains.ledgers())
     nodes: dict[str, dict[str, Any]] = {}

@@ -13,7 +13,7 @@ from tidewheel._observe.backlog import Backlog, backlog
 from tidewheel._observe.records import CommitRecord, ErrorRecord, RunRecord
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._ui.site import Site, Standing
-from tidewheel._ui.views.figures import at_work, hot_keys, is_quiet, operator_figures, rate, recent
+from tidewheel._ui.views.figures import at_work, hot_keys, is_quiet, rate, recent, step_figures
 from tidewheel.errors import NotFound, StorageError, TidewheelError
 
 SUMMARY_NS = 10 * 60 * 10**9
@@ -68,7 +68,7 @@ def summary(site: Site, name: str) -> dict[str, Any]:
 
 
 def overview(site: Site, name: str) -> dict[str, Any]:
-    """Return one job: the summary, and its graph with the figures of each operator."""
+    """Return one job: the summary, and its graph with the figures of each step."""
     site.job(name)
     records = newest_records(site, name)
     run = newest_run(site, name)
@@ -76,7 +76,7 @@ def overview(site: Site, name: str) -> dict[str, Any]:
     last = _commits_for_rates(job_summary["state"], records)
     return job_summary | {
         "state_bytes": None if head is None or head.fleet is not None else sum(file.size for file in head.files()),
-        "operators": operator_figures(run.operators if run else (), records, last),
+        "steps": step_figures(run.steps if run else (), records, last),
         "window_seconds": (records[-1].at - records[0].at) / 1e9 if records else 0,
         "hot_keys": hot_keys(last),
         "rates_over": len(last),

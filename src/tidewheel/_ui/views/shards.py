@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidewheel._fleet.chains import Chains
-from tidewheel._fleet.handover import ORIGIN, custody
+from tidewheel._checkpoint.fleet_ledger import ORIGIN
 from tidewheel._ui.site import Site
 from tidewheel._ui.views.jobs import newest_records
 
@@ -32,6 +31,9 @@ def shards(site: Site, name: str) -> dict[str, Any]:
 
 
 def _holders(site: Site, name: str) -> list[str]:
+    from tidewheel.fleet._nodes.chains import Chains  # Only a fleet's job needs them.
+    from tidewheel.fleet._nodes.handover import custody
+
     chains = Chains(site.store, name)
     whose = custody(chains.ledgers())
     nodes: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The state of a job: browse an operator's keys, look one up, and show its value at each kept checkpoint."""
+"""The state of a job: browse a step's keys, look one up, and show its value at each kept checkpoint."""
 
 from __future__ import annotations
 
@@ -17,25 +17,23 @@ BROWSED = 100
 PAST = 50
 """The number of newest checkpoints at which a key is looked up."""
 _SECONDS = 2.0
-"""The time limit of a search for keys: an operator may have billions, and a rare prefix matches few."""
+"""The time limit of a search for keys: a step may have billions, and a rare prefix matches few."""
 
 
-def operators(site: Site, name: str, at: At = None) -> list[dict[str, Any]]:
-    """Return the operators that have state."""
+def steps(site: Site, name: str, at: At = None) -> list[dict[str, Any]]:
+    """Return the steps that have state."""
     found = _manifest(site.job(name), at)
-    return [
-        {"name": operator, "kind": info.kind, "codec": info.codec} for operator, info in sorted(found.operators.items())
-    ]
+    return [{"name": step, "kind": info.kind, "codec": info.codec} for step, info in sorted(found.operators.items())]
 
 
-def browse(site: Site, name: str, operator: str, prefix: str = "", at: At = None) -> dict[str, Any]:
-    """Return the first keys of an operator that start with a prefix, with their values, as found within a time limit."""
+def browse(site: Site, name: str, step: str, prefix: str = "", at: At = None) -> dict[str, Any]:
+    """Return the first keys of a step that start with a prefix, with their values, as found within a time limit."""
     reader = StateReader(site.store, _manifest(site.job(name), at))
-    codec = reader.codec(operator)
+    codec = reader.codec(step)
     deadline = time.monotonic() + _SECONDS
     rows: list[dict[str, Any]] = []
     complete = True
-    for key, raw in reader.raw(operator, prefix):
+    for key, raw in reader.raw(step, prefix):
         if len(rows) >= BROWSED or time.monotonic() > deadline:
             complete = False
             break
@@ -43,20 +41,20 @@ def browse(site: Site, name: str, operator: str, prefix: str = "", at: At = None
     return {"sequence": reader.manifest.sequence, "rows": rows, "complete": complete}
 
 
-def look_up(site: Site, name: str, operator: str, text: str, at: At = None) -> dict[str, Any]:
+def look_up(site: Site, name: str, step: str, text: str, at: At = None) -> dict[str, Any]:
     """Return a key's value, now or at a checkpoint. The key is text or JSON."""
-    answer = _get(site, _manifest(site.job(name), at), operator, text)
+    answer = _get(site, _manifest(site.job(name), at), step, text)
     return {"found": answer.found, "key": answer.key, "value": answer.value, "sequence": answer.sequence}
 
 
-def past(site: Site, name: str, operator: str, text: str) -> list[dict[str, Any]]:
+def past(site: Site, name: str, step: str, text: str) -> list[dict[str, Any]]:
     """Return a key's value at each of the newest kept checkpoints, newest first; a damaged one shows its error."""
     own = site.job(name).checkpoints()
     rows: list[dict[str, Any]] = []
     for number in reversed(Chain(own.folder, CHAIN).numbers()[-PAST:]):
         try:
             found = own.load(number)
-            answer = _get(site, found, operator, text)
+            answer = _get(site, found, step, text)
             rows.append(
                 {
                     "sequence": number,
@@ -70,9 +68,9 @@ def past(site: Site, name: str, operator: str, text: str) -> list[dict[str, Any]
     return rows
 
 
-def _get(site: Site, manifest: Any, operator: str, text: str) -> Found:
+def _get(site: Site, manifest: Any, step: str, text: str) -> Found:
     reader = StateReader(site.store, manifest)
-    return either(lambda key: reader.get(operator, key), text)
+    return either(lambda key: reader.get(step, key), text)
 
 
 def _manifest(job: JobSite, at: At) -> Any:

@@ -15,9 +15,9 @@ export async function show(main, context) {
         h("pre", {}, each.text), each.traceback ? h("details", {}, h("summary", {}, "traceback"), h("pre", {}, each.traceback)) : null))
         : h("p", { class: "quiet card" }, "no error is in the history"),
       h("h2", {}, "dead letters, of late"),
-      table([["operator", ([name]) => name], ["records put aside", ([, number]) => count(number), "n"]], dead, { empty: "none" }),
+      table([["step", ([name]) => name], ["records put aside", ([, number]) => count(number), "n"]], dead, { empty: "none" }),
       data.letters.length ? table([
-        ["commit", (letter) => count(letter.sequence), "n"], ["operator", (letter) => letter.operator], ["key", (letter) => h("span", { class: "mono" }, letter.key ?? "")],
+        ["commit", (letter) => count(letter.sequence), "n"], ["step", (letter) => letter.step], ["key", (letter) => h("span", { class: "mono" }, letter.key ?? "")],
         ["record", (letter) => h("div", { class: "mono value" }, letter.record)],
         ["error", (letter) => [letter.error, letter.traceback ? h("details", {}, h("summary", {}, "traceback"), h("pre", {}, letter.traceback)) : null]],
       ], data.letters) : null);

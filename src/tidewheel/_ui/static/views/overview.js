@@ -11,16 +11,18 @@ export async function show(main, context) {
   const drawing = new Drawing(svg, (name) => { chosen = name; detail(); });
 
   const detail = () => {
-    const each = data.operators.find((operator) => operator.name === chosen) ?? data.operators.find((operator) => operator.slowest) ?? data.operators[0];
+    const each = data.steps.find((step) => step.name === chosen) ?? data.steps.find((step) => step.slowest) ?? data.steps[0];
     if (!each) { put(side, h("p", { class: "quiet" }, "the graph is known once the job has run with this version")); return; }
     put(side, h("h2", {}, each.name, " ", each.slowest ? badge("slowest") : null), h("p", { class: "quiet" }, each.kind),
       h("table", {}, h("tbody", {}, [
         ["rows in", rate(each.in_rate)], ["rows out", rate(each.out_rate)], ["busy, 100 % is one task", percent(each.busy)],
         ["keys", count(each.keys)], ["in local copies, one commit ago", size(each.bytes)], ["late", count(each.late)], ["dead letters", count(each.dead)], ["dropped", count(each.dropped)],
-        ...data.hot_keys.filter((hot) => hot.operator === each.name).map((hot) => [`key ${hot.key}`, `${percent(hot.share)} of messages`]),
+        ...(each.kind === "expect" ? [["failed the expectation", count(each.failed)]] : []),
+        ...(each.calls === undefined ? [] : [["calls", count(each.calls)], ["failed calls", count(each.call_failures)], ["mean duration of a call", duration(each.call_ms / 1000)]]),
+        ...data.hot_keys.filter((hot) => hot.step === each.name).map((hot) => [`key ${hot.key}`, `${percent(hot.share)} of messages`]),
       ].map(([name, value]) => h("tr", {}, h("td", { class: "quiet" }, name), h("td", { class: "n" }, value))))),
-      each.stateful ? h("p", {}, h("a", { href: `#/${encodeURIComponent(context.job)}/state?operator=${encodeURIComponent(each.name)}` }, "look into its state")) : null,
-      h("p", { class: "quiet small" }, `${data.worked_at ? `when it last worked, ${ago(data.worked_at, data.now)}: ` : ""}rates over the last ${count(data.rates_over)} commits; late, dead and dropped over ${duration(data.window_seconds)}; busy is the operator's own code in all tasks, without reading, sorting and storing`));
+      each.stateful ? h("p", {}, h("a", { href: `#/${encodeURIComponent(context.job)}/state?step=${encodeURIComponent(each.name)}` }, "look into its state")) : null,
+      h("p", { class: "quiet small" }, `${data.worked_at ? `when it last worked, ${ago(data.worked_at, data.now)}: ` : ""}rates over the last ${count(data.rates_over)} commits; late, dead and dropped over ${duration(data.window_seconds)}; busy is the step's own code in all tasks, without reading, sorting and storing`));
   };
 
   const draw = () => {
@@ -35,7 +37,7 @@ export async function show(main, context) {
       mayChange() && data.state !== "fleet" ? h("div", { class: "bar" },
         h("button", { id: "stop", class: "bad", disabled: !["running", "perhaps", "starting"].includes(data.state), onclick: () => change({ job: context.job, what: "stop" }) }, "stop …"),
         h("button", { id: "rescale", onclick: () => change({ job: context.job, what: "rescale", parallelism: Number(tasks.value) }) }, "use"), tasks, h("span", { class: "quiet" }, "tasks")) : null);
-    drawing.update(data.operators, data.hot_keys);
+    drawing.update(data.steps, data.hot_keys);
     detail();
   };
   const tasks = h("input", { type: "number", min: "1", max: String(data.n_shards ?? 1), value: String(data.parallelism ?? 1), "aria-label": "tasks", size: "5" });

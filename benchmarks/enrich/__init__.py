@@ -1,0 +1,10 @@
+"""Steps that enrich records: what each costs.
+
+`async_s`: records a second through `map_async` in one task, against a service on loopback that answers after 50 ms, fails
+1 % of the requests and hangs at 0.1 % of them, with 100 calls at once. The goal is at least 1,000; no more than 2,000 are
+possible.
+
+`distinct_vs_sum`, `quantile_vs_sum`, `top_vs_sum`: the speed of `count_distinct`, `approx_quantile` and `top(10)` as a share of
+that of a `sum` over the same records, in one task: 1,000 keys, batches of 250,000 records, up to 1,000 different values for each
+key. The goal is at least 0.5 for each.
+"""

@@ -1,0 +1,1 @@
+"""Tickets: signed permission to write a cell."""

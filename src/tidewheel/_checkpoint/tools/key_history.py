@@ -1,0 +1,91 @@
+"""The history of one key: its value at each kept checkpoint where it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from tidewheel._checkpoint.manifest import Kind, Manifest
+from tidewheel._checkpoint.tools.state_reader import StateReader
+from tidewheel._core.keys import shard_of_stored, to_stored
+from tidewheel._storage import Store
+
+
+class KeyVersion(msgspec.Struct, frozen=True):
+    """The value of a key since a checkpoint."""
+
+    sequence: int
+    """The checkpoint's number."""
+    at: int
+    """When it was made, in ns since 1970."""
+    kind: Kind
+    """Why it was made: a batch, a restore, …"""
+    found: bool
+    """Whether the key has state."""
+    value: Any
+    """The state; None if there is none."""
+    difference: Any
+    """How the value differs from the one before: a number, or a dict of changed fields; None if neither applies."""
+
+
+class KeyHistory(msgspec.Struct, frozen=True):
+    """The values of a key, oldest first."""
+
+    step: str
+    key: Any
+    versions: tuple[KeyVersion, ...]
+
+    @property
+    def found(self) -> bool:
+        """Whether the key ever had state."""
+        return bool(self.versions)
+
+
+def key_history(store: Store, checkpoints: Iterable[Manifest], step: str, key: Any) -> KeyHistory:
+    """Return the value of a key at each of these checkpoints, in ascending order, where it changed."""
+    return KeyHistory(step, key, tuple(_versions(store, checkpoints, step, key)))
+
+
+def _versions(store: Store, checkpoints: Iterable[Manifest], step: str, key: Any) -> Iterator[KeyVersion]:
+    """Yield the versions of a key.
+
+    Checkpoints from before the step's first state are skipped. The files of a shard are read only if they changed.
+    """
+    stored = to_stored(key)
+    before: KeyVersion | None = None
+    parts: Any = None
+    for manifest in checkpoints:
+        if step not in manifest.operators:
+            continue
+        now = manifest.shards.get(shard_of_stored(stored, manifest.n_shards))
+        if before is not None and now == parts:
+            continue
+        parts = now
+        found = StateReader(store, manifest).get(step, key)
+        if before is None or (found.found, found.value) != (before.found, before.value):
+            changed = None if before is None else difference(before.value, found.value)
+            version = KeyVersion(
+                manifest.sequence, manifest.id.created_at, manifest.kind, found.found, found.value, changed
+            )
+            if before is not None or found.found:
+                yield version
+            before = version
+
+
+def difference(before: Any, after: Any) -> Any:
+    """Return how a value changed, as far as that is shorter than the value.
+
+    >>> difference(5, 8), difference({"n": 1, "user": "ada"}, {"n": 3, "user": "ada"}), difference("a", "b")
+    (3, {'n': 2}, None)
+    """
+    if isinstance(before, dict) and isinstance(after, dict):
+        changed = {name: (before.get(name), after.get(name)) for name in {**before, **after}}
+        return {
+            name: value if (by := difference(was, value)) is None else by
+            for name, (was, value) in changed.items()
+            if was != value
+        }
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (before, after))
+    return after - before if numbers else None

@@ -1,0 +1,79 @@
+"""`tidewheel replay`: run the batch of a commit again and compare."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from tidewheel._cli.differences import show_differences
+from tidewheel._cli.echo import echo
+from tidewheel._cli.failures import Verbose
+from tidewheel._cli.program import Program, load_job
+from tidewheel._cli.stored import AsJson, ProgramState, shown
+from tidewheel.errors import ConfigError
+
+
+def replay(
+    program: Program,
+    sequence: Annotated[
+        str, typer.Argument(metavar="SEQ|next", help="The sequence of a commit, or the batch after the newest one.")
+    ],
+    state: ProgramState = None,
+    samples: Annotated[int, typer.Option(min=0, help="How many keys and rows to show per step and sink.")] = 5,
+    rows: Annotated[bool, typer.Option("--rows", help="Print the rows that the batch writes, as JSON lines.")] = False,
+    pdb: Annotated[
+        bool, typer.Option("--pdb", help="Start the debugger at the first error of the program's functions.")
+    ] = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run the batch of a commit again, in this process and without Spark, and compare the results.
+
+    The second run starts from the state before the commit and reads the same records, with the same time, epoch and
+    cells. It publishes nothing and changes nothing of the job, which may be running. If the program is the same and
+    deterministic, it prints "same"; otherwise the keys whose state differs, and the rows that two runs do not have in
+    common. Exit status 1 if anything differs.
+
+    `next` runs the batch after the newest commit: the one that failed, if the job cannot continue. It begins at the same
+    record, and nothing is compared.
+
+    For example:
+
+        tidewheel replay clicks.py 41
+
+        tidewheel replay clicks.py next --pdb
+    """
+    from tidewheel._program.stored_job import StoredJob
+
+    job = load_job(program)
+    stored = StoredJob(job.name, state=state or job.state)
+    at: int | Literal["next"]
+    try:
+        at = "next" if sequence == "next" else int(sequence)
+    except ValueError:
+        raise ConfigError(f'{sequence!r} is neither the sequence of a commit nor "next"') from None
+    found = stored.replay(job, at, samples=samples, debug=pdb)
+    operators = stored.show(None if at == "next" else at).operators
+    if as_json:
+        output = {sink: {"committed": was, "replayed": now} for sink, (was, now) in found.output.items()}
+        echo(shown({"sequence": found.sequence, "same": found.same, "output": output, "unstable": found.unstable}))
+    show_differences(found.state, operators, as_json=as_json)
+    if rows:
+        for sink, written in found.rows.items():
+            for row in written:
+                echo(shown({"sink": sink, "row": row}))
+    if not as_json:
+        for sink, (was, now) in found.output.items():
+            echo(f"sink {sink!r}: {was} rows committed, {now} now")
+        for sink, unstable in found.unstable.items():
+            echo(f"sink {sink!r}: two runs of the batch wrote different rows: the program is not deterministic")
+            for row in unstable:
+                echo(f"  {shown(row)}")
+        number = sum(map(len, found.rows.values()))
+        if at == "next":
+            echo(f"the batch after the newest commit runs without an error, and gives {number} rows of output")
+        elif found.same:
+            echo(f"same: commit {sequence} gives the same state and {number} rows of output again")
+    if not found.same:
+        raise typer.Exit(1)

@@ -1,0 +1,30 @@
+"""Run a whole batch in this process, in one task for each level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from tidewheel._engine import wire
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.commit import check_reports
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.report import Report, decode
+from tidewheel._engine.task import SourceSplit, TaskIdentity, Trace, run_level
+
+
+def run_in_one_task(
+    plan: Plan, spec: BatchSpec, splits: Sequence[SourceSplit], trace: Trace | None = None
+) -> list[Report]:
+    """Run all levels of a batch in this process, in one task each, and return the checked reports."""
+    spec = msgspec.structs.replace(spec, parallelism=1)
+    batches: Iterator[pa.RecordBatch] = iter(())
+    levels = range(len(plan.levels))
+    for level in levels:
+        given = splits if level == 0 else ()
+        batches = run_level(plan, spec, level, TaskIdentity(0, 0), batches, given, trace=trace)
+    reports = [decode(payload) for payload in wire.reports_in(batches)]
+    check_reports(reports, levels, 1)
+    return reports

@@ -1,0 +1,84 @@
+"""The records of committed batches, read again from the sources."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+
+from tidewheel._checkpoint.manifest import Manifest, Position
+from tidewheel._checkpoint.spark_log import recorded_kinds
+from tidewheel._connectors.source import SourceReader
+from tidewheel._core.closing import Closing
+from tidewheel._engine.continued_sources import job_sources
+from tidewheel._engine.job_sources import JobSources
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.seen_files import SeenFiles
+from tidewheel._engine.stored_names import renamed
+from tidewheel._engine.task import SourceSplit
+from tidewheel._storage import Store
+from tidewheel.errors import ConfigError
+
+
+class RecordedInput(Closing):
+    """Readers of a program's sources, for batches that a job has committed. They are opened when they are first needed."""
+
+    def __init__(self, plan: Plan, store: Store, job: str, aliases: Mapping[str, Sequence[str]] | None = None) -> None:
+        """Take the program, and the job whose commits it reads. `aliases` has former names of sources, as in the program."""
+        self._plan, self._job, self._aliases = plan, job, aliases or {}
+        self._seen = SeenFiles(store, job, "replay")
+        self._opened = contextlib.ExitStack()
+        self._sources: JobSources | None = None
+
+    def close(self) -> None:
+        """Close the readers."""
+        self._opened.close()
+        self._sources = None
+
+    def splits(self, base: Manifest, committed: Manifest, tasks: int = 1) -> list[SourceSplit]:
+        """Return the input of a batch. Raise `ConfigError` if the program or its sources cannot read it again."""
+        names = [node.name for node in self._plan.sources()]
+        former = renamed(recorded_kinds(committed), names, self._aliases)
+        unknown = sorted(committed.source_offsets.keys() - {former.get(name, name) for name in names})
+        if unknown:
+            raise ConfigError(
+                f"commit {committed.sequence} has read the source {', '.join(map(repr, unknown))}, which the program does not "
+                "have"
+            )
+        if committed.kind != "batch" or committed.source_offsets == base.source_offsets:
+            return []
+        sources = self._open()
+        seen = self._seen.load(committed)
+        begins: dict[str, Position] = {}
+        ends: dict[str, Position] = {}
+        for name, reader in sources.readers.items():
+            stored = former.get(name, name)
+            reader.reread([file for file in seen if file.source == stored])
+            begins[name] = base.source_offsets[stored] if stored in base.source_offsets else reader.start()
+            ends[name] = committed.source_offsets.get(stored, begins[name])
+        return sources.splits(begins, ends, tasks)
+
+    def next_splits(self, newest: Manifest) -> list[SourceSplit]:
+        """Return the input of the batch that follows the newest commit, as far as there is data."""
+        sources = self._open()
+        former = renamed(recorded_kinds(newest), sources.readers, self._aliases)
+        seen = self._seen.load(newest)
+        begins: dict[str, Position] = {}
+        for name, reader in sources.readers.items():
+            stored = former.get(name, name)
+            reader.recall([file for file in seen if file.source == stored])
+            begins[name] = newest.source_offsets[stored] if stored in newest.source_offsets else reader.start()
+        ends = {name: reader.end(begins[name]) for name, reader in sources.readers.items()}
+        return sources.splits(begins, ends, 1)
+
+    def _open(self) -> JobSources:
+        if self._sources is None:
+            readers: dict[str, SourceReader] = {}
+            for name, source in job_sources(self._plan).items():
+                if not source.has_reader:
+                    raise ConfigError(
+                        f"source {name!r}: {source.describe()} is read by Spark, and its records cannot be read again here"
+                    )
+                readers[name] = source.open()
+                self._opened.callback(readers[name].close)
+            self._sources = JobSources(self._plan, readers)
+        return self._sources

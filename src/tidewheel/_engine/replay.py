@@ -1,0 +1,246 @@
+"""Run the batch of a commit again, in this process, from the same state and input, and compare the results.
+
+A commit pins everything that its batch depended on: the state before it, the positions of its sources, its time, its
+epoch and the values of its cells. The second run writes to a scratch store and publishes nothing, so it changes nothing
+of the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from xxhash import xxh64_intdigest
+
+from tidewheel._cells.live import unpinned_after
+from tidewheel._checkpoint.job_place import JobPlace
+from tidewheel._checkpoint.manifest import CheckpointId, Manifest
+from tidewheel._checkpoint.names import CHAIN, folder
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.tools.diff import TableDiff, diff
+from tidewheel._checkpoint.tools.savepoint import job_at
+from tidewheel._core.user_code import stopping_at_errors
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.commit import epoch_due, is_computed, next_shards
+from tidewheel._engine.control import JobCells
+from tidewheel._engine.evolve import fitted
+from tidewheel._engine.key_kinds import without_state
+from tidewheel._engine.one_task import run_in_one_task
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.program_job import ProgramJob
+from tidewheel._engine.recorded_input import RecordedInput
+from tidewheel._engine.recording_sinks import Rows, comparable, recording
+from tidewheel._engine.report import Report
+from tidewheel._engine.task import SourceSplit, Trace
+from tidewheel._operators.graph import Port
+from tidewheel._operators.logic import Message
+from tidewheel._storage import Store, open_store
+from tidewheel._storage.chain import Chain
+from tidewheel._storage.scratch import scratch_over
+from tidewheel._time.now import batch_time
+from tidewheel._values import Batch
+from tidewheel.errors import ConfigError, NotFound
+
+_RUN = "replay"
+"""The token of the run in names of scratch files."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The differences between a committed batch and a second run of it. The two are equal if both are empty."""
+
+    sequence: int
+    rows: Rows
+    """What the second run wrote, by sink, in no particular order."""
+    state: tuple[TableDiff, ...]
+    """By step: keys whose state differs; `before` is the committed state, `after` that of the second run."""
+    output: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By sink: the numbers of rows, committed and of the second run, where they differ."""
+    unstable: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
+    """By sink: some rows that only one of two second runs wrote: the program is not deterministic."""
+
+    @property
+    def same(self) -> bool:
+        """Whether the second run gave what was committed."""
+        return not (self.state or self.output or self.unstable)
+
+
+def replay(plan: Plan, store: Store, sequence: int, *, samples: int = 5, debug: bool = False) -> Replayed:
+    """Run the batch of a commit twice and compare state and output.
+
+    With `debug`, the debugger starts at the first error of a user's function. Raise `NotFound` if the commit or the one
+    before it is not kept, and `ConfigError` if the program or its sources do not allow a second run.
+    """
+    checkpoints = StreamCheckpoints(store, plan.job)
+    base, committed = _kept(checkpoints, sequence)
+    with contextlib.ExitStack() as cleanup:
+        splits = cleanup.enter_context(RecordedInput(plan, store, plan.job)).splits(base, committed)
+        cleanup.enter_context(unpinned_after())
+        if debug:
+            cleanup.enter_context(stopping_at_errors())
+        again = cleanup.enter_context(_ran(plan, store, base, committed, splits))
+        rows = again.rows
+        state = diff(open_store(again.url), committed, again.manifest, samples)
+        with _ran(plan, store, base, committed, splits) as third:
+            unstable = _unstable(rows, third.rows, samples)
+    counts = {output.sink: output.rows for output in committed.outputs if committed.outputs_of is None}
+    sinks = sorted(counts.keys() | rows.keys())
+    numbers = {name: (counts.get(name, 0), len(rows.get(name, ()))) for name in sinks}
+    different = {name: pair for name, pair in numbers.items() if pair[0] != pair[1]}
+    return Replayed(sequence, rows, tuple(state), different, unstable)
+
+
+def run_next(job: ProgramJob, store: Store, *, debug: bool = False) -> Replayed:
+    """Run the batch after the newest commit, which may have failed and was never committed, and publish nothing.
+
+    It begins at the same record as the batch that failed; data that has arrived since may be in it too. Raise the error
+    of a user's function, after the debugger if `debug`, and `ConfigError` if there is no data.
+    """
+    checkpoints = job_at(store, job.name)
+    base = checkpoints.latest()
+    assert base is not None, "an existing job has a commit"
+    plan, _ = fitted(job.plan(), base, job.n_shards, job.aliases)
+    with contextlib.ExitStack() as cleanup:
+        recorded = cleanup.enter_context(RecordedInput(plan, store, job.name, job.aliases))
+        splits = recorded.next_splits(base)
+        if not splits:
+            raise ConfigError(f"job {job.name!r} has no data after commit {base.sequence}: there is no batch to run")
+        cells = JobCells(job.cells_url, plan.cells, JobPlace(job.name, job.state))
+        cleanup.callback(cells.close)
+        cells.refresh()
+        batch = base.replace(
+            id=CheckpointId(job.name, base.sequence + 1),
+            kind="batch",
+            now=batch_time(time.time_ns(), base.now),
+            carried_epoch=epoch_due(base),
+            cells=cells.pin(),
+        )
+        cleanup.enter_context(unpinned_after())
+        if debug:
+            cleanup.enter_context(stopping_at_errors())
+        return Replayed(batch.sequence, cleanup.enter_context(_ran(plan, store, base, batch, splits)).rows, ())
+
+
+def messages_of_key(plan: Plan, store: Store, sequence: int, step: str, key: Any) -> list[Message[Any, Any]]:
+    """Run the batch of a commit again; return the messages of a key that reached a step, in order."""
+    inputs = {port for node in plan.nodes if node.name == step for port in node.inputs}
+    if not inputs:
+        raise NotFound(f"the program has no step {step!r} with an input")
+    found: list[Message[Any, Any]] = []
+
+    def trace(port: Port, batch: Batch) -> None:
+        if port in inputs and batch.keyed:
+            times: Sequence[int | None] = batch.times or [None] * len(batch)
+            found.extend(
+                Message(key, value, time)
+                for own, value, time in zip(batch.keys, batch.values, times, strict=True)
+                if own == key
+            )
+
+    base, committed = _kept(StreamCheckpoints(store, plan.job), sequence)
+    with (
+        RecordedInput(plan, store, plan.job) as recorded,
+        unpinned_after(),
+        _ran(plan, store, base, committed, recorded.splits(base, committed), trace),
+    ):
+        return found
+
+
+@dataclass(frozen=True)
+class _Ran:
+    url: str
+    """The scratch store with the new state."""
+    manifest: Manifest
+    rows: Rows
+
+
+def _kept(checkpoints: StreamCheckpoints, sequence: int) -> tuple[Manifest, Manifest]:
+    """Return the commit before a batch, and the batch's own."""
+    kept = {manifest.sequence: manifest for manifest in checkpoints.list()}
+    job = checkpoints.stream_id
+    if sequence not in kept:
+        there = f"{min(kept)} to {max(kept)}" if kept else "none"
+        raise NotFound(
+            f"commit {sequence} of job {job!r} is not kept; kept are {there}. Job(keep=…) keeps more of them"
+        )
+    committed = kept[sequence]
+    if not is_computed(committed.kind):
+        batches = [str(number) for number, manifest in sorted(kept.items()) if is_computed(manifest.kind)]
+        raise ConfigError(
+            f"commit {sequence} of job {job!r} is of the kind {committed.kind!r} and has no batch; commits with a batch: "
+            f"{', '.join(batches[-10:]) or 'none'}"
+        )
+    if committed.parent is None or committed.parent not in kept:
+        raise NotFound(
+            f"commit {sequence} of job {job!r} was computed from the state of commit {committed.parent}, which is not kept. The "
+            f"oldest kept commit is {min(kept)}: replay one of the commits after it"
+        )
+    return kept[committed.parent], committed
+
+
+@contextlib.contextmanager
+def _ran(
+    plan: Plan,
+    store: Store,
+    base: Manifest,
+    committed: Manifest,
+    splits: Sequence[SourceSplit],
+    trace: Trace | None = None,
+) -> Iterator[_Ran]:
+    """Run the batch once, in one task, and provide its results."""
+    rows: Rows = {}
+    plan_of_rows = recording(plan, rows)
+    with scratch_over(store.url) as url, tempfile.TemporaryDirectory(prefix="tidewheel-replay-") as local:
+        spec = _spec(store, base, committed, url, local)
+        reports = run_in_one_task(plan_of_rows, spec, splits, trace)
+        yield _Ran(url, _state_after(base, committed, reports), rows)
+
+
+def _spec(store: Store, base: Manifest, committed: Manifest, url: str, local: str) -> BatchSpec:
+    """Return what was pinned for the batch."""
+    record = Chain(store.at(folder(base.id.stream_id)), CHAIN).read(base.sequence)
+    return BatchSpec(
+        stream=base.id.stream_id,
+        state=url,
+        local=local,
+        base=base.sequence,
+        base_checksum=int(xxh64_intdigest(record)),
+        sequence=committed.sequence,
+        run=_RUN,
+        n_shards=committed.n_shards,
+        parallelism=1,
+        now=committed.now,
+        after=base.batch,
+        last_epoch=_epoch_before(base, committed),
+        behind=base.behind,
+        epoch=committed.carried_epoch,
+        cells=committed.cells,
+        key_kinds=without_state(base.key_kinds, base.operators),
+    )
+
+
+def _epoch_before(base: Manifest, committed: Manifest) -> int | None:
+    """Return the epoch that the steps had received. It can be above that of the commit before, if inputs were silent."""
+    return committed.delivered_epoch if committed.carried_epoch is None else base.delivered_epoch
+
+
+def _state_after(base: Manifest, committed: Manifest, reports: Sequence[Report]) -> Manifest:
+    return committed.replace(shards=next_shards(base.shards, reports, base.n_shards))
+
+
+def _unstable(rows: Rows, again: Rows, samples: int) -> dict[str, tuple[dict[str, Any], ...]]:
+    """Return some rows of each sink that only one of two runs wrote."""
+    found: dict[str, tuple[dict[str, Any], ...]] = {}
+    for sink in sorted(rows.keys() | again.keys()):
+        one, other = (Counter(map(comparable, side.get(sink, ()))) for side in (rows, again))
+        only = (one - other) + (other - one)
+        if only:
+            found[sink] = tuple(row for row in (*rows.get(sink, ()), *again.get(sink, ())) if comparable(row) in only)[
+                :samples
+            ]
+    return found

@@ -1,0 +1,230 @@
+"""Run a changed program over the recorded input of a job, next to the job, and report what it changes."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tidewheel._cells.live import unpinned_after
+from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.tools.diff import TableDiff, diff
+from tidewheel._checkpoint.tools.savepoint import find
+from tidewheel._checkpoint.tools.state_reader import held
+from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.commit import is_computed
+from tidewheel._engine.follower import Follower
+from tidewheel._engine.one_task import run_in_one_task
+from tidewheel._engine.program_job import ProgramJob
+from tidewheel._engine.recorded_input import RecordedInput
+from tidewheel._engine.recording_sinks import Rows, comparable, recording
+from tidewheel._engine.report import Report
+from tidewheel._engine.task import SourceSplit
+from tidewheel._state.beside import readable_key
+from tidewheel._storage import Store, open_store
+from tidewheel._storage.scratch import scratch_over
+from tidewheel.errors import ConfigError, NotFound
+
+_OWN, _OTHER = "shadow0", "shadow1"
+"""The tokens of the two programs in names of scratch files."""
+
+
+@dataclass(frozen=True)
+class RowDiff:
+    """The rows of one sink that only one of the two programs wrote."""
+
+    removed: int
+    """How many rows only the job's program wrote."""
+    added: int
+    """How many rows only the new program wrote."""
+    removed_samples: tuple[dict[str, Any], ...] = ()
+    added_samples: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Shadowed:
+    """The differences between a job and a changed program over the same batches."""
+
+    first: int
+    """The first commit whose batch was processed."""
+    last: int
+    batches: int
+    records: int
+    state: tuple[TableDiff, ...]
+    """By step: keys whose state differs after the last batch; `before` is the job's, `after` the new program's."""
+    rows: Mapping[str, RowDiff] = field(default_factory=dict)
+    """By sink: rows that differ. Empty if the job's program was not given."""
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By sink: the numbers of rows, of the job and of the new program, where they differ."""
+    seconds: float = 0.0
+    """How long the new program took, in one process."""
+    old_seconds: float | None = None
+    """How long the job's program took, in the same way; None if it was not given."""
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return not (self.state or self.rows or self.counts)
+
+
+def shadow(
+    new: ProgramJob,
+    store: Store,
+    *,
+    last: int | None = None,
+    since: str | int | None = None,
+    old: ProgramJob | None = None,
+    samples: int = 5,
+    allow_dropped_state: Collection[str] = (),
+) -> Shadowed:
+    """Run a program over the last batches of a job, or all since a checkpoint, in this process; compare the results.
+
+    `old` is the program that made the commits: it runs too, so that rows can be compared one by one. Raise `NotFound` if
+    a commit is not kept, and `ConfigError` if `old` does not give what was committed.
+    """
+    checkpoints = StreamCheckpoints(store, new.name)
+    base, commits = batches_since(checkpoints, last, since)
+    followed = [each for each in commits if is_computed(each.kind)]
+    outstanding: dict[str, Counter[bytes]] = {}
+    counts: dict[str, list[int]] = {}
+    with contextlib.ExitStack() as cleanup:
+        cleanup.enter_context(held(store, checkpoints, base.sequence if since is None else since))
+        cleanup.enter_context(unpinned_after())
+        one = cleanup.enter_context(_following(new, store, base, _OWN, allow_dropped_state))
+        other = None if old is None else cleanup.enter_context(_following(old, store, base, _OTHER))
+        for committed in commits:
+            if not is_computed(committed.kind):
+                for each in filter(None, (one, other)):
+                    each.follower.skip(committed)
+                continue
+            rows = one.follow(committed)
+            for name, number in one.counted(committed).items():
+                was, now = number
+                found = counts.setdefault(name, [0, 0])
+                found[0], found[1] = found[0] + was, found[1] + now
+            if other is not None:
+                _subtract(outstanding, other.follow(committed), rows)
+        if other is not None:
+            _check_old(other, commits[-1], samples)
+        state = tuple(diff(one.store, commits[-1], one.follower.head, samples))
+    return Shadowed(
+        followed[0].sequence,
+        followed[-1].sequence,
+        len(followed),
+        commits[-1].event_count - base.event_count,
+        state,
+        {name: _row_diff(found, samples) for name, found in sorted(outstanding.items()) if found},
+        {name: (was, now) for name, (was, now) in sorted(counts.items()) if was != now},
+        one.seconds,
+        None if other is None else other.seconds,
+    )
+
+
+def batches_since(
+    checkpoints: StreamCheckpoints, last: int | None = None, since: str | int | None = None
+) -> tuple[Manifest, list[Manifest]]:
+    """Return the commit before the last batches of a job, or a given one, and all commits after it.
+
+    Raise `NotFound` if one of them is not kept, or if there is no batch.
+    """
+    job, kept = checkpoints.stream_id, {state.sequence: state for state in checkpoints.list()}
+    oldest = min(kept, default=0)
+    if since is not None:
+        base = find(checkpoints, since)
+    else:
+        batches = [state for state in kept.values() if is_computed(state.kind)]
+        first = batches[-last] if last and last <= len(batches) else None
+        if first is None or first.parent not in kept:
+            reachable = sum(state.parent in kept for state in batches)
+            raise NotFound(
+                f"job {job!r} has {reachable} kept {'batch' if reachable == 1 else 'batches'} with the commit before, not "
+                f"{last}. Job(keep=…) keeps more commits"
+            )
+        base = kept[first.parent]
+    commits = [state for number, state in sorted(kept.items()) if number > base.sequence]
+    if commits and commits[0].sequence != base.sequence + 1:
+        raise NotFound(
+            f"commit {base.sequence + 1} of job {job!r} is not kept; the oldest kept commit is {oldest}, and all commits after "
+            f"{base.sequence} are needed. Job(keep=…) keeps more commits"
+        )
+    if not any(is_computed(state.kind) for state in commits):
+        raise NotFound(f"job {job!r} has no batch after commit {base.sequence}")
+    return base, commits
+
+
+class _Program:
+    """One program, its follower in a scratch store, and what its batches wrote."""
+
+    def __init__(
+        self, job: ProgramJob, jobs_store: Store, url: str, local: str, token: str, allow: Collection[str]
+    ) -> None:
+        self.store, self._local = open_store(url), local
+        self.rows: Rows = {}
+        self.seconds = 0.0
+        stream = f"{job.name}/{token}"
+        self.follower = Follower(job, self.store, stream, token, self._compute, allow_dropped_state=allow)
+        self.recorded = RecordedInput(self.follower.plan, jobs_store, job.name, job.aliases)
+
+    def follow(self, committed: Manifest) -> Rows:
+        """Process a batch and return its rows."""
+        self.rows = {}
+        self.seconds += self.follower.follow(committed, self.recorded).seconds
+        return self.rows
+
+    def counted(self, committed: Manifest) -> dict[str, tuple[int, int]]:
+        """Return the numbers of rows of each sink, as committed and of the batch that was processed last."""
+        outputs = {output.sink: output.rows for output in committed.outputs if committed.outputs_of is None}
+        return {
+            name: (outputs.get(name, 0), len(self.rows.get(name, ()))) for name in outputs.keys() | self.rows.keys()
+        }
+
+    def _compute(self, spec: BatchSpec, splits: Sequence[SourceSplit]) -> list[Report]:
+        plan = recording(self.follower.plan, self.rows)
+        return run_in_one_task(plan, msgspec.structs.replace(spec, local=self._local, silent=False), splits)
+
+
+@contextlib.contextmanager
+def _following(
+    job: ProgramJob, store: Store, base: Manifest, token: str, allow: Collection[str] = ()
+) -> Iterator[_Program]:
+    with scratch_over(store.url) as url, tempfile.TemporaryDirectory(prefix="tidewheel-shadow-") as local:
+        program = _Program(job, store, url, local, token, allow)
+        with program.recorded:
+            program.follower.begin(base)
+            yield program
+
+
+def _check_old(old: _Program, committed: Manifest, samples: int) -> None:
+    """Refuse a program as the job's own if it does not give the state that was committed."""
+    for each in diff(old.store, committed, old.follower.head, max(1, samples)):
+        key = readable_key(each.table, each.samples[0].key)
+        raise ConfigError(
+            f"the program given as the job's own gives another state than commit {committed.sequence}: step {each.table!r}, key "
+            f"{key!r}. It is not the program that made the commits, or it is not deterministic; `tidewheel replay` shows which "
+            "batch differs"
+        )
+
+
+def _subtract(outstanding: dict[str, Counter[bytes]], old: Rows, new: Rows) -> None:
+    """Add the rows of a batch: those of the new program count up, those of the old one down."""
+    for sink in old.keys() | new.keys():
+        found = outstanding.setdefault(sink, Counter())
+        found.update(map(comparable, new.get(sink, ())))
+        found.subtract(map(comparable, old.get(sink, ())))
+        for row in [row for row, number in found.items() if number == 0]:
+            del found[row]
+
+
+def _row_diff(found: Counter[bytes], samples: int) -> RowDiff:
+    added, removed = +found, -found
+
+    def some(rows: Counter[bytes]) -> tuple[dict[str, Any], ...]:
+        return tuple(msgspec.msgpack.decode(row) for row in list(rows)[:samples])
+
+    return RowDiff(removed.total(), added.total(), some(removed), some(added))

@@ -1,0 +1,265 @@
+"""Call a function for many values at once: a bounded number of calls in flight, a time limit, retries, a cache."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import random
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from typing import Any
+
+from tidewheel._core import event_loop
+from tidewheel._core.transient import is_transient
+from tidewheel.errors import StepError
+
+_FIRST_DELAY = 0.1
+_LONGEST_DELAY = 10.0
+"""Seconds before the first and at most before any other repetition of a call."""
+
+current_key: ContextVar[Callable[[], str]] = ContextVar("current_key")
+"""Returns the idempotency key of the call that is being made."""
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """How a function is called, as the user declared it."""
+
+    concurrency: int
+    timeout: float | None
+    """Seconds for one call."""
+    retries: int
+    """How often a call that fails with a transient error is repeated."""
+    batch: int | None
+    """The maximum number of values in one call; None calls with single values."""
+    cache: int
+    """The maximum number of cached results; 0 for none."""
+    ttl: float | None
+    """Seconds for which a result is cached; None means until the worker ends."""
+
+
+@dataclass
+class CallStatistics:
+    """What the calls of one batch amounted to."""
+
+    calls: int = 0
+    failures: int = 0
+    """Calls that raised or exceeded the time limit, including those that were repeated."""
+    cached: int = 0
+    """Values that needed no call."""
+    seconds: float = 0.0
+    """The durations of all calls together."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The permanent error of a value."""
+
+    error: Exception
+
+
+class Calls:
+    """Make the calls of one step in this process. The cache and the opened resource last as long as the step."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        options: CallOptions,
+        retry: tuple[type[Exception], ...],
+        opening: Callable[[], Any] | None,
+        closing: Callable[[Any], Any] | None,
+    ) -> None:
+        self.options = options
+        self._function, self._retry, self._opening, self._closing = function, retry, opening, closing
+        self._resource: list[Any] = []
+        """The opened resource; empty before."""
+        self._cache: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+
+    def results(self, values: Sequence[Any], keys: Callable[[int], str], statistics: CallStatistics) -> list[Any]:
+        """Return the result for each value, or a `Failed`.
+
+        A transient error that outlasts its retries is raised: it belongs to no single value. `keys` returns the
+        idempotency key of the value at a position.
+        """
+        return event_loop.run(self._results(values, keys, statistics))
+
+    def close(self) -> None:
+        """Close the resource."""
+        if self._resource and self._closing is not None:
+            event_loop.run(_called(self._closing, self._resource.pop()))
+
+    async def _results(
+        self, values: Sequence[Any], keys: Callable[[int], str], statistics: CallStatistics
+    ) -> list[Any]:
+        if self._opening is not None and not self._resource:
+            self._resource.append(await _called(self._opening))
+        results: list[Any] = [None] * len(values)
+        places = (
+            self._uncached(values, results, statistics) if self.options.cache else [[i] for i in range(len(values))]
+        )
+        size = self.options.batch or 1
+        groups = iter([places[begin : begin + size] for begin in range(0, len(places), size)])
+
+        async def work() -> None:
+            for group in groups:
+                for place, result in await self._group(values, group, keys, statistics):
+                    for position in place:
+                        results[position] = result
+
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(min(self.options.concurrency, -(-len(places) // size))):
+                    workers.create_task(work())
+        except BaseExceptionGroup as group:
+            raise _first(group) from None
+        return results
+
+    def _uncached(self, values: Sequence[Any], results: list[Any], statistics: CallStatistics) -> list[list[int]]:
+        """Fill in cached results; return the positions of each distinct value that has none."""
+        now = time.monotonic()
+        missing: dict[Hashable, list[int]] = {}
+        for position, value in enumerate(values):
+            try:
+                expires, result = self._cache.get(value, (0.0, None))
+            except TypeError as error:
+                results[position] = Failed(
+                    StepError(
+                        f"the cache needs values that can be hashed, and {error}. Use on= to name what identifies a look-up"
+                    )
+                )
+                continue
+            if expires > now:
+                results[position] = result
+                statistics.cached += 1
+                self._cache.move_to_end(value)
+            else:
+                missing.setdefault(value, []).append(position)
+        statistics.cached += sum(len(places) - 1 for places in missing.values())
+        return list(missing.values())
+
+    async def _group(
+        self, values: Sequence[Any], group: list[list[int]], keys: Callable[[int], str], statistics: CallStatistics
+    ) -> list[tuple[list[int], Any]]:
+        """Return the result for the positions of each value of a group; a failing group is divided to find the value."""
+        argument = values[group[0][0]] if self.options.batch is None else [values[place[0]] for place in group]
+        current_key.set(functools.partial(keys, group[0][0]))
+        try:
+            result = await self._repeated(argument, statistics)
+            found = [result] if self.options.batch is None else self._checked(result, len(group))
+        except Exception as error:
+            if is_transient(error, self._retry):
+                raise
+            if len(group) == 1:
+                return [(group[0], Failed(error))]
+            middle = len(group) // 2
+            parts = [await self._group(values, part, keys, statistics) for part in (group[:middle], group[middle:])]
+            return parts[0] + parts[1]
+        if self.options.cache:
+            self._remember([values[place[0]] for place in group], found)
+        return list(zip(group, found, strict=True))
+
+    def _checked(self, results: Any, number: int) -> list[Any]:
+        if not isinstance(results, list | tuple) or len(results) != number:
+            found = f"{len(results)} results" if isinstance(results, list | tuple) else type(results).__name__
+            raise StepError(
+                f"with batch=, the function must return a list with one result per value: {number}, not {found}"
+            )
+        return list(results)
+
+    async def _repeated(self, argument: Any, statistics: CallStatistics) -> Any:
+        for delay in (*_delays(self.options.retries), None):
+            began = time.perf_counter()
+            statistics.calls += 1
+            try:
+                async with asyncio.timeout(self.options.timeout):
+                    return await _called(self._function, argument, *self._resource)
+            except Exception as error:
+                statistics.failures += 1
+                if isinstance(error, TimeoutError) and self.options.timeout is not None and not str(error):
+                    error = TimeoutError(f"a call took longer than timeout= ({self.options.timeout:g} s)")
+                if delay is None or not is_transient(error, self._retry):
+                    raise error
+            finally:
+                statistics.seconds += time.perf_counter() - began
+            await asyncio.sleep(delay)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _remember(self, values: Sequence[Hashable], results: Sequence[Any]) -> None:
+        expires = float("inf") if self.options.ttl is None else time.monotonic() + self.options.ttl
+        for value, result in zip(values, results, strict=True):
+            self._cache[value] = expires, result
+            self._cache.move_to_end(value)
+        while len(self._cache) > self.options.cache:
+            self._cache.popitem(last=False)
+
+
+_kept: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_calls: dict[int, Calls] = {}
+
+
+def kept_calls(owner: Any, create: Callable[[], Calls]) -> Calls:
+    """Return the calls of a step in this process; they are closed when the step's program or the process ends."""
+    if _kept.get(id(owner)) is not owner:
+        _kept[id(owner)] = owner
+        _calls[id(owner)] = create()
+        weakref.finalize(owner, _end, id(owner), _calls[id(owner)])
+    return _calls[id(owner)]
+
+
+def _end(number: int, calls: Calls) -> None:
+    if _calls.get(number) is calls:
+        del _calls[number]
+    calls.close()
+
+
+def _delays(retries: int) -> Iterator[float]:
+    """Yield the pause before each repetition: twice the pause before, and random, so that callers do not return together."""
+    for number in range(retries):
+        yield min(_LONGEST_DELAY, _FIRST_DELAY * 2**number) * random.uniform(0.5, 1.0)
+
+
+def _first(group: BaseExceptionGroup) -> BaseException:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Await a coroutine function; call a plain function in a thread."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        return await function(*arguments)
+    return await _in_thread(functools.partial(copy_context().run, function, *arguments))
+
+
+def _in_thread(work: Callable[[], Any]) -> asyncio.Future[Any]:
+    """Start `work` in a daemon thread: a call that hangs cannot be stopped, and must not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def set_result(result: Any, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = work()
+        except StopIteration:
+            # A future refuses StopIteration.
+            error = StepError("the function raised StopIteration; use next(iterator, default)")
+        except BaseException as raised:
+            error = raised
+        loop.call_soon_threadsafe(set_result, result, error)
+
+    threading.Thread(target=run, name="tidewheel-call", daemon=True).start()
+    return future

@@ -1,0 +1,1 @@
+"""An inbox in NATS JetStream."""

@@ -1,0 +1,1 @@
+"""Events from Kafka to the inbox of a fleet."""

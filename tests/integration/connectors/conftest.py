@@ -1,0 +1,1 @@
+from support.connector_fixtures import arrow_peak, given_up_soon, harnessed, reading, rude  # noqa: F401

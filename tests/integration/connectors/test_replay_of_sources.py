@@ -1,0 +1,73 @@
+"""The batches of a job that reads Kafka, NATS or an inbox run again, and a changed program runs over them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+
+import pytest
+from confluent_kafka import Producer
+
+from servers.nats_server import nats  # noqa: F401
+from tidewheel import Job, RunOptions, StoredJob, sources
+from tidewheel.fleet import Router, open_inbox
+from tidewheel.sinks import collect
+
+PAYMENTS = [{"user": f"user-{number % 5}", "cents": number} for number in range(60)]
+
+
+def of_kafka(request, tmp_path) -> sources.Source:
+    server, topic = request.getfixturevalue("kafka"), f"replay-{secrets.token_hex(4)}"
+    server.create(topic, 2)
+    producer = Producer({"bootstrap.servers": server.brokers})
+    for payment in PAYMENTS:
+        producer.produce(topic, json.dumps(payment), partition=payment["cents"] % 2)
+    assert producer.flush(30) == 0
+    return sources.kafka(server.brokers, topic, max_records=20)
+
+
+def of_nats(request, tmp_path) -> sources.Source:
+    server, stream = request.getfixturevalue("nats"), f"replay{secrets.token_hex(4)}"
+    server.make_stream(stream)
+    server.send(f"{stream}.in", [json.dumps(payment).encode() for payment in PAYMENTS])
+    return sources.nats(server.server, stream, max_records=20)
+
+
+def of_inbox(request, tmp_path) -> sources.Source:
+    url = f"file://{tmp_path}/inbox"
+    with open_inbox(url, 4) as opened, Router(opened) as router:
+        for payment in PAYMENTS:
+            router.route(payment["user"], payment)
+            router.flush()  # A batch has whole blocks.
+    return sources.inbox(url, max_events=20)
+
+
+SOURCES = {"kafka": (of_kafka, "value"), "nats": (of_nats, "data"), "inbox": (of_inbox, "value")}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_batches_run_again_and_a_changed_program_runs_over_them(kind, request, spark, tmp_path):
+    made, column = SOURCES[kind]
+    source = made(request, tmp_path)
+
+    def job(times: int = 1) -> Job:
+        found = Job("payments", state=f"file://{tmp_path}/state", n_shards=4, keep=100)
+        payments = found.source("in", source).map(lambda row: json.loads(row[column]))
+        totals = payments.key_by("by-user", lambda payment: payment["user"]).stateful_map(
+            "total",
+            lambda user, payment, total: (total + payment["cents"], total + payment["cents"] * times),
+            default=0,
+        )
+        totals.sink("out", collect())
+        return found
+
+    job().run(until="caught-up", parallelism=2, options=RunOptions(spark=spark, local=f"{tmp_path}/local"))
+    stored = StoredJob("payments", state=f"file://{tmp_path}/state")
+    batches = [manifest.sequence for manifest in stored.list() if manifest.kind == "batch"]
+    assert len(batches) > 1
+    results = [stored.replay(job(), sequence) for sequence in batches]
+    assert [result for result in results if not result.same] == []
+    assert sum(len(result.rows["out"]) for result in results) == len(PAYMENTS)
+    found = stored.shadow(job(times=2), last=len(batches), old=job())
+    assert found.records == len(PAYMENTS)
+    assert found.state[0].changed == 5

@@ -1,0 +1,1 @@
+"""Helpers that several folders of tests share: models, in-memory stand-ins for transports, and ways to wait."""

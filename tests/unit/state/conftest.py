@@ -1,6 +1,0 @@
-"""Properties here are about what happens, not how fast: a busy machine must not fail them."""
-
-from hypothesis import settings
-
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
