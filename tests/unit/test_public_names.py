@@ -32,6 +32,7 @@ CAUGHT_INSIDE = {
     "Left64Bits",
     "MixedAttempts",
     "Overtaken",
+    "TooManyDigits",
     "TrimmedError",
     "_NotDecided",
     "_TransactionTimedOut",

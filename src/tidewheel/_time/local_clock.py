@@ -18,7 +18,6 @@ from tidewheel.errors import GraphError
 
 Ints = npt.NDArray[np.int64]
 
-DAY = 86_400_000_000_000
 _SECOND = 1_000_000_000
 _FIRST, _LAST = 1840, 2100
 """The years of a clock's table, which has all times that windows accept. Outside, the first or last offset holds."""
@@ -70,7 +69,7 @@ def local_clock(zone: str) -> LocalClock:
         KeyError,
         ValueError,
         OSError,
-    ):  # What `ZoneInfo` raises for unknown names, and for names that are no paths.
+    ):  # `ZoneInfo` raises these for unknown names, and for names that are no paths.
         raise GraphError(
             f"there is no time zone {zone!r}; names are such as 'Europe/Berlin' or 'America/New_York'"
         ) from None

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from tidewheel._time.duration import Duration, nanoseconds
-from tidewheel._time.local_clock import DAY, LocalClock, local_clock
 from tidewheel.errors import GraphError
+
+if TYPE_CHECKING:
+    from tidewheel._time.local_clock import LocalClock
+
+_DAY = 86_400_000_000_000
 
 
 @dataclass(frozen=True)
@@ -24,18 +29,18 @@ class Fixed:
     """Empty for UTC."""
 
     def __post_init__(self) -> None:
-        if self.timezone and (self.length % DAY or self.every % DAY):
+        if self.timezone and (self.length % _DAY or self.every % _DAY):
             raise GraphError(
                 "windows in a time zone have whole days: clocks that are turned back show some hours twice. For shorter "
                 "windows, leave timezone= out"
             )
         if self.timezone:
-            local_clock(self.timezone)
+            _clock(self.timezone)
 
     @property
     def clock(self) -> LocalClock | None:
         """The clock of their time zone; None for UTC."""
-        return local_clock(self.timezone) if self.timezone else None
+        return _clock(self.timezone) if self.timezone else None
 
     def __str__(self) -> str:
         """Return their name in layouts of stored state.
@@ -62,9 +67,16 @@ class Fixed:
         return _reached(self.timezone, local) if self.timezone else local
 
 
+def _clock(timezone: str) -> LocalClock:
+    # Tools that read stored state without a time zone start faster without numpy.
+    from tidewheel._time.local_clock import local_clock
+
+    return local_clock(timezone)
+
+
 @lru_cache(10_000)
 def _reached(timezone: str, local: int) -> int:
-    return int(local_clock(timezone).reached(local))
+    return int(_clock(timezone).reached(local))
 
 
 @dataclass(frozen=True)
