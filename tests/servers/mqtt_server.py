@@ -20,7 +20,6 @@ from tidewheel._connectors.mqtt.client import MqttConnection
 from tidewheel.errors import ConnectorUnavailable
 
 USER, PASSWORD = "ada", "vErY-sEcReT"
-_ANSWER_S = 60
 
 _CONFIG = """\
 listeners:
@@ -45,8 +44,9 @@ class Broker:
         (folder / "passwords").write_text(f"{USER}:{hashed}\n")
         self._tls = tls
         self._process: subprocess.Popen[bytes] | None = None
-        self._known = False
-        self._take_port()
+        (self.port,) = free_ports(1)
+        written = _CONFIG.format(port=self.port, passwords=folder / "passwords", tls=_tls(tls))
+        (folder / "broker.yaml").write_text(written)
 
     @property
     def url(self) -> str:
@@ -54,29 +54,10 @@ class Broker:
         return f"mqtts://{login}?ca={self._tls}/ca.pem" if self._tls else f"mqtt://{login}"
 
     def start(self) -> None:
-        """Start it, again if it lets clients in and answers none of them, as was seen of it.
-
-        Before it was ready once, each try is at another port: clients that earlier tests left behind may come back to one.
-        """
         log = self.folder / "broker.log"
         command = [str(Path(sys.executable).parent / "amqtt"), "-c", str(self.folder / "broker.yaml")]
-        for left in (3, 2, 1, 0):
-            self._process = _start(command, log)
-            try:
-                _wait(self._ready, self._process, log, _ANSWER_S)
-                self._known = True
-                return
-            except RuntimeError:
-                self.kill()
-                if not left:
-                    raise
-                if not self._known:
-                    self._take_port()
-
-    def _take_port(self) -> None:
-        (self.port,) = free_ports(1)
-        written = _CONFIG.format(port=self.port, passwords=self.folder / "passwords", tls=_tls(self._tls))
-        (self.folder / "broker.yaml").write_text(written)
+        self._process = _start(command, log)
+        _wait(self._ready, self._process, log)
 
     def kill(self) -> None:
         if self._process is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import traceback
 import uuid
@@ -171,3 +173,15 @@ def test_a_broker_that_is_not_there_or_refuses_is_said(topic):
 def test_settings_that_cannot_work(settings, said):
     with pytest.raises(ConfigError, match=said):
         sources.mqtt(**{"url": "mqtt://localhost", "topics": "a", "buffer": "/b", "client_id": "c", **settings})
+
+
+def test_a_process_with_many_open_files_connects(broker):  # noqa: F811
+    """paho's own loop waits with `select`, which takes no descriptor above 1023."""
+    with contextlib.ExitStack() as opened:
+        while (number := os.open(os.devnull, os.O_RDONLY)) < 1024:
+            opened.callback(os.close, number)
+        opened.callback(os.close, number)
+        topic = f"t-{uuid.uuid4().hex}"
+        with broker.listening(topic) as found:
+            broker.send(topic, [b"a", b"b"])
+            assert [payload for _, payload in broker.settled(found)] == [b"a", b"b"]
