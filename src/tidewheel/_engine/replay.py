@@ -8,7 +8,6 @@ of the job.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +38,7 @@ from tidewheel._engine.report import Report
 from tidewheel._engine.task import SourceSplit, Trace
 from tidewheel._operators.graph import Port
 from tidewheel._operators.logic import Message
+from tidewheel._state.local_copies import temporary_copies
 from tidewheel._storage import Store, open_store
 from tidewheel._storage.chain import Chain
 from tidewheel._storage.scratch import scratch_over
@@ -195,7 +195,7 @@ def _ran(
     """Run the batch once, in one task, and provide its results."""
     rows: Rows = {}
     plan_of_rows = recording(plan, rows)
-    with scratch_over(store.url) as url, tempfile.TemporaryDirectory(prefix="tidewheel-replay-") as local:
+    with scratch_over(store.url) as url, temporary_copies("replay") as local:
         spec = _spec(store, base, committed, url, local)
         reports = run_in_one_task(plan_of_rows, spec, splits, trace)
         yield _Ran(url, _state_after(base, committed, reports), rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from tidewheel._engine.recording_sinks import Rows, comparable, recording
 from tidewheel._engine.report import Report
 from tidewheel._engine.task import SourceSplit
 from tidewheel._state.beside import readable_key
+from tidewheel._state.local_copies import temporary_copies
 from tidewheel._storage import Store, open_store
 from tidewheel._storage.scratch import scratch_over
 from tidewheel.errors import ConfigError, NotFound
@@ -193,7 +193,7 @@ class _Program:
 def _following(
     job: ProgramJob, store: Store, base: Manifest, token: str, allow: Collection[str] = ()
 ) -> Iterator[_Program]:
-    with scratch_over(store.url) as url, tempfile.TemporaryDirectory(prefix="tidewheel-shadow-") as local:
+    with scratch_over(store.url) as url, temporary_copies("shadow") as local:
         program = _Program(job, store, url, local, token, allow)
         with program.recorded:
             program.follower.begin(base)

@@ -6,10 +6,13 @@ retries and several processes on one machine are harmless: the second one finds 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import subprocess
+import tempfile
 import threading
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -20,7 +23,7 @@ from tidewheel._state.old_copies import remove_old_copies
 from tidewheel._state.shard_reader import ShardReader
 from tidewheel.errors import StateError
 
-__all__ = ["CopyLimits", "LocalCopies", "ShardCopy", "ShardReader", "folder_name"]
+__all__ = ["CopyLimits", "LocalCopies", "ShardCopy", "ShardReader", "folder_name", "temporary_copies"]
 
 _LIMITS: Final = CopyLimits()
 _DESCRIPTORS: Final = 3
@@ -109,8 +112,26 @@ class LocalCopies:
         cls._open.clear()
         cls._lock = threading.Lock()
 
+    @classmethod
+    def close_below(cls, folder: str) -> None:
+        """Close all copies of this process below a folder; close their readers first."""
+        below = os.path.realpath(folder) + os.sep
+        for key, copies in list(cls._open.items()):
+            if key.startswith(below):
+                copies.close()
+
 
 os.register_at_fork(after_in_child=LocalCopies._after_fork)
+
+
+@contextlib.contextmanager
+def temporary_copies(use: str) -> Iterator[str]:
+    """Provide a folder for local copies; at the end, close the copies in it and delete it."""
+    with tempfile.TemporaryDirectory(prefix=f"tidewheel-{use}-") as folder:
+        try:
+            yield folder
+        finally:
+            LocalCopies.close_below(folder)
 
 
 def _mapped() -> int:
