@@ -1,4 +1,4 @@
-"""The bridge from an MQTT broker to a log: what is acknowledged is on the disk."""
+"""The bridge from an MQTT broker to a log: it acknowledges a message when the message is on disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STOP = object()
 
 @dataclass(frozen=True)
 class Bridging:
-    """From where to where."""
+    """The broker, topics and buffer of a bridge."""
 
     url: Url
     topics: tuple[str, ...]
@@ -61,14 +61,14 @@ _decode = msgspec.msgpack.Decoder(Arrived).decode
 
 
 class MqttBridge(Closing):
-    """Runs from its beginning until `close`, in threads of its own.
+    """Runs in background threads until `close`.
 
-    One that fails, because the disk is full or another uses its client id, acknowledges nothing more, and `check` raises
-    what it was.
+    If a bridge fails, for example because the disk is full or another client uses its client id, it acknowledges no
+    further messages, and `check` raises the error.
     """
 
     def __init__(self, bridging: Bridging) -> None:
-        """Open the buffer, make it if it is not there, and connect."""
+        """Open the buffer, or create it, and connect."""
         self._producer, self._url = bridging.client_id, str(bridging.url)
         self._session = uuid.uuid4().hex
         self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -81,8 +81,7 @@ class MqttBridge(Closing):
         self._writer = BackgroundThread(self._write, f"mqtt {bridging.client_id}", self._writer_failed)
         try:
             self._number = self._inbox.marks(self._producer).get(0, 0)
-            # Before there is a connection: what a broker has kept may come first, and it may wait for the
-            # acknowledgements.
+            # Before connecting: a broker may first send the messages it has kept, and wait for their acknowledgements.
             self._writer.start()
             self._connection = MqttConnection(
                 bridging.url,
@@ -97,11 +96,11 @@ class MqttBridge(Closing):
             self._inbox.close()
             self.check()
             raise
-        # Quiet is what follows: making a connection may take long.
+        # Silence counts from here: connecting may take long.
         self._last = time.monotonic()
 
     def check(self) -> None:
-        """Raise why the bridge came to an end, if it did."""
+        """Raise the error that ended the bridge, if there was one."""
         if self._failed is not None:
             raise ConnectorError(
                 f"the bridge from {self._url} ended, and acknowledges nothing more: {type(self._failed).__name__}: "
@@ -109,14 +108,14 @@ class MqttBridge(Closing):
             ) from self._failed
 
     def wait_quiet(self, quiet: Duration) -> None:
-        """Wait until nothing has come for so long, and all that came is in the buffer."""
+        """Wait until no message has arrived for this long and all messages are in the buffer."""
         silence = seconds(quiet, "the quiet time")
         while self._failed is None and (time.monotonic() - self._last < silence or self._n_stored < self._n_arrived):
             time.sleep(min(silence, 0.05))
         self.check()
 
     def close(self) -> None:
-        """Store what has come, and disconnect; the broker keeps the rest."""
+        """Store the messages that have arrived, and disconnect; the broker keeps the rest."""
         self._end_writer()
         self._connection.close()
         self._inbox.close()
@@ -131,7 +130,9 @@ class MqttBridge(Closing):
         self._arrived.put(_Delivery(client, message, time.time_ns() // 1000))
 
     def _writer_failed(self, error: BaseException) -> OnError:
-        """End the bridge: what was not stored is not acknowledged, and the broker sends it again to the next one."""
+        """End the bridge. The broker sends messages that were not stored to the next bridge, because they are not
+        acknowledged.
+        """
         self._failed = error
         return "end"
 
@@ -149,7 +150,7 @@ class MqttBridge(Closing):
                 first = self._arrived.get()
 
     def _together(self, first: _Delivery) -> tuple[list[_Delivery], Any]:
-        """Return what has come by now, up to a size, and what came next, if that is known."""
+        """Return the messages that have arrived, up to a size, and the one after them, if it has been taken already."""
         block, size = [first], _size(first)
         if size > self._largest:
             raise ConnectorError(

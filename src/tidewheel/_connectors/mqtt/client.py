@@ -1,4 +1,4 @@
-"""A connection to an MQTT broker, by version 3.1.1 of the protocol; its network loop runs in a thread of its own."""
+"""A connection to an MQTT broker, by version 3.1.1 of the protocol; its network loop runs in a separate thread."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _REFUSED = {"Bad user name or password", "Not authorized"}
 
 
 class MqttConnection(Closing):
-    """A connection to the broker of a URL, as `mqtt_broker` reads it. `url` is the one to show.
+    """A connection to the broker at a URL, as `mqtt_broker` reads it. `url` is the URL without user and password.
 
-    With `keep` the broker keeps the session of the `client_id`, with its subscriptions and what was not acknowledged, while
-    nobody is connected. `topics` are subscribed to, with quality 1, whenever the connection is made; `on_message` gets the client
-    and what comes, in the loop's thread, and nothing is acknowledged but by `client.ack`. It is called before the connection
-    is there for its maker: a broker may send what it has kept first, and wait for the acknowledgements.
+    With `keep`, the broker keeps the session of the `client_id` while nobody is connected: its subscriptions and the
+    messages that were not acknowledged. Every connect subscribes to `topics` with QoS 1. The network thread calls
+    `on_message` with the client and the message; only `client.ack` acknowledges a message. `on_message` may be called
+    before the constructor returns: a broker may first send the messages it has kept, and wait for their
+    acknowledgements.
     """
 
     def __init__(
@@ -76,13 +77,13 @@ class MqttConnection(Closing):
             raise ConnectorError(f"{self.url} refuses the connection: {self._refused}")
 
     def close(self) -> None:
-        """Say good-bye, and end the thread."""
+        """Disconnect, and end the thread."""
         self.client.disconnect()
         self.client.loop_stop()
         self._forget()
 
     def _forget(self) -> None:
-        # The client closes its last sockets when nobody refers to it, and it would refer to itself by these.
+        # The client closes its last sockets when it is garbage-collected; these callbacks would keep it alive.
         self.client.on_connect = self.client.on_subscribe = self.client.on_message = None
 
     def _connected(self, client: Client, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
@@ -90,7 +91,7 @@ class MqttConnection(Closing):
             self._refused = str(reason)
             self._answered.set()
         elif self._topics:
-            # Also where the session was kept: the broker may have lost it.
+            # Also if the session was kept, because the broker may have lost it.
             client.subscribe([(topic, 1) for topic in self._topics])
         else:
             self._answered.set()
@@ -115,9 +116,9 @@ def _client(client_id: str, keep: bool, manual_ack: bool) -> Client:
 
 
 def mqtt_broker(url: str | Url) -> ServerUrl:
-    """Read the URL of a broker, `mqtt://user:password@host:1883`, or refuse one that is not valid.
+    """Parse the URL of a broker, `mqtt://user:password@host:1883`; raise a `ConfigError` if it is invalid.
 
-    `mqtts:`, `?ca=file` and `?cert=file&key=file` make the connection TLS, or none.
+    With `mqtts:`, `?ca=file` or `?cert=file&key=file`, the client uses TLS or does not connect.
     """
     server = Url(url).server(("mqtt", "mqtts"), "an MQTT broker, as in mqtt://localhost:1883", tls.SETTINGS)
     if len(server.hosts) > 1 or server.path:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _IN_FLIGHT = 1000
 _LARGEST = 268_000_000
-"""How many bytes of data the protocol allows, less room for the topic."""
+"""The maximum size of a payload: the limit of the protocol, less room for the topic."""
 
 
 def mqtt(

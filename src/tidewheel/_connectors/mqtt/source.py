@@ -92,7 +92,7 @@ class MqttSource(Source):
         return f"topics {', '.join(self.bridging.topics)} at {self.bridging.url}"
 
     def unread(self, position: Position) -> Mapping[str, Unread]:
-        """Return what the buffer holds. What the broker holds for the client no MQTT client can ask."""
+        """Return the backlog in the buffer. MQTT has no request for the backlog at the broker."""
         from tidewheel.fleet._inbox.source import unread_events
 
         (unread,) = unread_events(self.bridging.buffer, position).values()

@@ -25,12 +25,12 @@ class MqttReader(InboxReader):
     def freeze(self) -> None:
         self._inbox()
         if self._bridge is not None:
-            # First comes what the broker has kept.
+            # The broker sends the messages that it has kept first.
             self._bridge.wait_quiet(self._quiet)
         super().freeze()
 
     def end(self, start: Position) -> Position:
-        """Return where the batch ends; a bridge that failed ends the job."""
+        """Return the end of the batch; raise if the bridge has failed."""
         self._inbox()
         if self._bridge is not None:
             self._bridge.check()

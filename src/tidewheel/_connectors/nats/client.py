@@ -1,4 +1,4 @@
-"""A connection to a NATS server or cluster for synchronous code: the client's loop runs in a thread of its own."""
+"""A connection to a NATS server or cluster for synchronous code: the client's event loop runs in a separate thread."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _PORT = 4222
 
 
 class NatsConnection(Closing):
-    """A connection to the servers of a URL, as `nats_server` reads it. `credentials` is the path of a `.creds` file.
+    """A connection to the servers at a URL, as `nats_server` reads it. `credentials` is the path of a `.creds` file.
 
-    `timeout` is for each request, in seconds. A request that fails says so with `ConnectorUnavailable` if it may work later,
-    with another `ConnectorError` if it will not. `url` is the URL without user and password: the one to show.
+    `timeout` is the limit for each request, in seconds. A request that fails raises `ConnectorUnavailable` if a retry
+    may succeed, and another `ConnectorError` otherwise. `url` is the URL without user and password.
     """
 
     def __init__(self, url: str | Url | ServerUrl, *, credentials: str | None = None, timeout: float = 5.0) -> None:
@@ -50,7 +50,7 @@ class NatsConnection(Closing):
             raise
 
     def call(self, coroutine: Coroutine[Any, Any, T], limit: float | None = None) -> T:
-        """Run a coroutine, of a few requests, in the loop's thread and return what it returns."""
+        """Run a coroutine of a few requests in the event loop, and return its result."""
         if self._loop.is_closed():
             coroutine.close()
             raise ConnectorError(f"the connection to {self.url} was closed")
@@ -58,7 +58,9 @@ class NatsConnection(Closing):
         return asyncio.run_coroutine_threadsafe(limited, self._loop).result()
 
     def call_until(self, deadline: float, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run what `make` returns, again and again while the server does not answer, up to a time of `time.monotonic`."""
+        """Run the coroutine that `make` returns; retry while the server does not answer, until a time of
+        `time.monotonic`.
+        """
         while True:
             try:
                 return self.call(make())
@@ -84,7 +86,7 @@ class NatsConnection(Closing):
 
         from tidewheel._connectors.nats.secure import SecureClient
 
-        # Known from here on, so that whatever it has opened is closed if this fails.
+        # Set before connecting, so that `close` also closes a connection that was only half made.
         client: Any = SecureClient() if "tls" in options else nats.aio.client.Client()
         self.client = client
         connecting = asyncio.ensure_future(
@@ -96,7 +98,7 @@ class NatsConnection(Closing):
                 **options,
             )
         )
-        # The client would go on trying with the same password, or without TLS.
+        # The client would retry with the same password, or without TLS.
         refused = asyncio.ensure_future(self._refused.wait())
         await asyncio.wait([connecting, refused], return_when=asyncio.FIRST_COMPLETED)
         refused.cancel()
@@ -107,7 +109,7 @@ class NatsConnection(Closing):
         return client
 
     async def _note(self, error: Exception) -> None:
-        """Keep what the server said for the request that will fail because of it."""
+        """Keep the error of the server for the request that will fail because of it."""
         from nats.errors import SecureConnRequiredError
 
         self._last_error = str(error)
@@ -126,12 +128,11 @@ class NatsConnection(Closing):
             self._refused.set()
 
     async def _shut_down(self) -> None:
-        """Close the connection, and end whatever it leaves running."""
+        """Close the connection, and cancel the tasks that it leaves running."""
         if self.client is not None:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(self.client.close(), self.timeout)
-        # Again and again: a task that is cancelled while what it waits for ends can miss it (`asyncio.wait_for`),
-        # and go on.
+        # In a loop: a task in `asyncio.wait_for` can miss a cancellation that arrives as its wait ends.
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in others:
                 task.cancel()
@@ -154,10 +155,10 @@ class NatsConnection(Closing):
 
 
 def nats_server(url: str | Url, *settings: str) -> ServerUrl:
-    """Read the URL of a NATS server or cluster, `nats://user:password@host:4222,host:4222`, or refuse one that is not valid.
+    """Parse the URL of a NATS server or cluster, `nats://user:password@host:4222,host:4222`, or raise a `ConfigError`.
 
-    A user without a password is a token. `tls:`, `?ca=file` and `?cert=file&key=file` make the connection TLS, or none;
-    `?creds=file` is a file with credentials. More `settings` may be allowed.
+    A user without a password is a token. With `tls:`, `?ca=file` or `?cert=file&key=file`, the client uses TLS or does
+    not connect; `?creds=file` is a file with credentials. `settings` are further allowed names.
     """
     return Url(url).server(
         ("nats", "tls"), "a NATS server, as in nats://localhost:4222", (*tls.SETTINGS, "creds", *settings)
@@ -165,7 +166,7 @@ def nats_server(url: str | Url, *settings: str) -> ServerUrl:
 
 
 def _options(server: ServerUrl, credentials: str | None) -> dict[str, Any]:
-    """Return the options of the client, with everything decoded: it takes user and password of a URL as they stand."""
+    """Return the options of the client. User and password are decoded here, because the client does not decode them."""
     try:
         import nats  # noqa: F401
     except ImportError:

@@ -1,7 +1,7 @@
 """A JetStream stream as a log: its sequences are positions.
 
-A range is read by a consumer that lives as long as that: it begins at a sequence, acknowledges nothing and is kept in
-memory. Whatever happens to it, another one is made where it stopped.
+A temporary consumer reads a range: it begins at a sequence, acknowledges nothing and is kept in memory. If it fails,
+the next consumer continues where it stopped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONSUMER_LIVES_S = 60
 
 @dataclass(frozen=True)
 class NatsLogOpener:
-    """Which stream, and how it is read. It travels to the tasks."""
+    """The stream, and how to read it. It is sent to the tasks."""
 
     url: Url
     stream: str
@@ -87,7 +87,7 @@ class NatsLog(Log):
             messages, position = self._asked(lambda at=position: self._fetched(at, last))  # type: ignore[misc]
             if messages:
                 yield columns(messages)
-        # Whatever the stream lets go of meanwhile may be missing from what was read.
+        # Messages that the stream has deleted meanwhile may be missing from what was read.
         self._check(self._asked(self._info).state, first, last)
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class NatsLog(Log):
             ) from None
 
     async def _consumer(self, **begin: Any) -> dict[str, Any]:
-        """Make a consumer for a while; return what the server says of it."""
+        """Create a temporary consumer; return the answer of the server."""
         subjects = self._settings.subjects
         config = {
             "ack_policy": "none",
@@ -153,7 +153,7 @@ class NatsLog(Log):
         return int(consumer["delivered"]["stream_seq"]) + 1
 
     async def _fetched(self, first: int, last: int) -> tuple[list[Message], int]:
-        """Return the next messages of a range, and where those behind them begin: at `last` if there are no more."""
+        """Return the next messages of a range, and the sequence at which to continue: `last` if there are no more."""
         if self._pull is None or self._pull.next != first:
             if self._pull is not None:
                 await self._pull.close()
@@ -165,7 +165,7 @@ class NatsLog(Log):
             following = min(messages[-1].sequence + 1, last)
             return [message for message in messages if message.sequence < last], following
         if await self._has_more(first, last):
-            # The consumer is gone, or at a server that lags behind the leader.
+            # The consumer is gone, or is on a server that lags behind the leader.
             self._pull.next = -1
             raise ConnectorUnavailable(f"{self._where} has messages from sequence {first} on and does not give them")
         return [], last

@@ -1,8 +1,8 @@
-"""How a commit's messages get into a stream: in atomic batches with a marker, or one by one with ids.
+"""Publish the messages of a commit to a stream: in atomic batches with a marker, or one by one with ids.
 
-The marker is the newest message of a subject of its own in the same stream. A batch has it as its last message, which
-names the marker before it: the server stores the batch only if that one is still the newest. So the marker changes hands
-once per batch, whoever sends it and whenever it arrives.
+The marker is the newest message of a separate subject in the same stream. The last message of a batch is its marker,
+and names the previous marker: the server stores the batch only if that marker is still the newest. So each batch is
+stored at most once, whoever sends it and whenever it arrives.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _IN_FLIGHT = 1000
 _HEADROOM = 1024
 _WRONG_LAST_SEQUENCE = (10071, 10164)
 _BATCH_LOST = (10175, 10176)
-"""A message of the batch got lost, or it took the server too long: nothing is stored."""
+"""A message of the batch was lost, or the server timed out: nothing is stored."""
 
 
 class Published(msgspec.Struct, frozen=True):
-    """What a marker says: what is published whole, and how much of the commit behind it."""
+    """The content of a marker: the newest complete commit, and how many messages of the next one are stored."""
 
     whole: Marker = Marker()
     sequence: int = 0
@@ -45,27 +45,26 @@ class Published(msgspec.Struct, frozen=True):
     messages: int = 0
 
     def sent(self, publication: Publication) -> int:
-        """Return how many messages of a publication are there, of one that is not there whole."""
+        """Return how many messages of a partly sent publication arrived."""
         same = (self.sequence, self.digest) == (publication.sequence, digest(publication))
         return self.messages if same else 0
 
 
 class Target(msgspec.Struct):
-    """Where messages go."""
+    """The target of messages."""
 
     connection: NatsConnection
     stream: str
     marker: str
     over: str | None = None
-    """The subject that says which runs of a fleet are over; None if the job is not run by one."""
+    """The subject that records the finished runs of a fleet; None for a job without a fleet."""
     newest: tuple[Published, int] | None = None
-    """What the newest marker says, and its sequence in the stream, as far as is known: if it is not the newest any more, the
-    server refuses what is sent behind it.
+    """The newest known marker, and its sequence in the stream. If it is outdated, the server rejects the next batch.
     """
 
 
 def found_target(connection: NatsConnection, form: Form, stream: str | None, marker: str, atomic: bool) -> Target:
-    """Return the stream that takes the messages and their marker, or say what it lacks."""
+    """Return the stream that accepts the messages and their marker; raise if a setting of the stream is missing."""
     return connection.call(_found_target(connection, form, stream, marker, atomic))
 
 
@@ -98,7 +97,7 @@ async def _found_target(
 
 
 def takes(pattern: str, subject: str) -> bool:
-    """Tell whether a stream's subject takes all that another one may be.
+    """Return whether a stream's subject matches everything that another subject matches.
 
     >>> takes("a.>", "a.*.b"), takes("a.*", "a.b.c"), takes("a.b", "a.*")
     (True, False, False)
@@ -112,7 +111,7 @@ def takes(pattern: str, subject: str) -> bool:
 
 
 def publish_in_batches(target: Target, publication: Publication, form: Form) -> None:
-    """Store what is not there yet, a batch at a time; `Outrun` if the marker changed meanwhile."""
+    """Store the messages that are not there yet, batch by batch; raise `Outrun` if the marker has changed."""
     held, at = target.newest or _known(target, publication)
     if held.whole.has(publication):
         return
@@ -142,7 +141,9 @@ def publish_by_ids(target: Target, publication: Publication, form: Form) -> None
 
 
 def forget(target: Target, over: str, markers: Sequence[str], runs: Sequence[int]) -> None:
-    """Note under the subject `over` which runs are over, then remove their markers; `Outrun` if somebody else noted it."""
+    """Record finished runs under the subject `over`, then delete their markers; raise `Outrun` if another process
+    did it first.
+    """
     noting = msgspec.structs.replace(target, marker=over)
     held, at = target.connection.call(_looked_up(noting))
     if held.whole.sequence < max(runs):
@@ -152,7 +153,7 @@ def forget(target: Target, over: str, markers: Sequence[str], runs: Sequence[int
 
 
 def _known(target: Target, publication: Publication) -> tuple[Published, int]:
-    """Return what the newest marker says, and its sequence in the stream. A run that is over has none, and is refused."""
+    """Return the newest marker and its sequence in the stream; raise for a finished run, which has none."""
     held, at = target.connection.call(_looked_up(target))
     if not at and target.over is not None:
         noted, _ = target.connection.call(_looked_up(msgspec.structs.replace(target, marker=target.over)))
@@ -161,7 +162,7 @@ def _known(target: Target, publication: Publication) -> tuple[Published, int]:
 
 
 def batches(all_messages: Iterator[Message]) -> Iterator[list[Message]]:
-    """Cut messages into batches that the server takes at once, by number and size."""
+    """Divide messages into batches that the server accepts, by number and size."""
     batch: list[Message] = []
     size = 0
     for message in all_messages:
@@ -238,7 +239,7 @@ async def _sent(target: Target, life: str, chunk: list[tuple[int, Message]]) -> 
 
 
 def largest_message(connection: NatsConnection) -> int:
-    """Return how many bytes of data the server takes in a message."""
+    """Return the maximum number of bytes in a message."""
     return int(connection.client.max_payload) - _HEADROOM
 
 

@@ -36,11 +36,11 @@ class Message(NamedTuple):
 
 
 class Pull:
-    """A consumer that is asked for messages, all within the loop of the connection."""
+    """A pull consumer; all its methods run in the event loop of the connection."""
 
     def __init__(self, connection: NatsConnection, stream: str, consumer: str, first: int) -> None:
         self.next = first
-        """From where on the consumer gives messages, as far as is known; -1: nowhere."""
+        """The sequence from which the consumer delivers messages, as far as is known; -1 if there is none."""
         self._connection, self._stream, self._consumer = connection, stream, consumer
         self._subscription: Any = None
         self._delivered = 0
@@ -50,13 +50,13 @@ class Pull:
 
     @classmethod
     async def begun(cls, connection: NatsConnection, stream: str, consumer: str, first: int) -> Pull:
-        """Return one that listens for what the consumer gives."""
+        """Return a subscription to the messages of the consumer."""
         pull = cls(connection, stream, consumer, first)
         pull._subscription = await connection.client.subscribe(connection.client.new_inbox(), cb=pull._take)
         return pull
 
     async def fetched(self, most: int) -> list[Message]:
-        """Return the next messages, those that are there now; after a failure, those that came before it."""
+        """Return the next available messages; after a failure, those that arrived before it."""
         client = self._connection.client
         self._messages, self._wanted = [], most
         self._ended.clear()
@@ -80,7 +80,7 @@ class Pull:
         return messages
 
     async def close(self) -> None:
-        """Let go of the consumer; the server does so by itself after a while."""
+        """Delete the consumer; otherwise the server deletes it after a while."""
         with contextlib.suppress(Exception):
             await self._subscription.unsubscribe()
             await self._connection.jetstream.delete_consumer(self._stream, self._consumer)
@@ -96,7 +96,7 @@ class Pull:
         at = 5 if len(tokens) == 9 else 7
         self._delivered += 1
         if self._wanted == 0 or self.next < 0 or int(tokens[at + 1]) != self._delivered:
-            # One was lost on the way: what came before it counts, and another consumer gives the rest.
+            # A message was lost: those before it count, and another consumer delivers the rest.
             self.next = -1
             self._ended.set()
             return

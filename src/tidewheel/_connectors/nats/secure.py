@@ -1,4 +1,4 @@
-"""A NATS client that speaks TLS or not at all."""
+"""A NATS client that uses TLS or does not connect."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from nats.errors import SecureConnRequiredError
 
 
 class SecureClient(Client):
-    """Sends no log-in over a connection that is not encrypted.
+    """Sends no credentials over an unencrypted connection.
 
-    The package's own client upgrades a connection only if the server asks for it, and logs in whether or not it did.
+    The client of the package uses TLS only if the server asks for it, and otherwise sends the credentials unencrypted.
     """
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:

@@ -93,7 +93,7 @@ class Nats(Sink):
         if not atomic:
             self.guarantee = "at least once"
         self._kept: dict[tuple[str, str], Target] = {}
-        """By job and sink, a connection that the last publication left, and what it knows of the stream."""
+        """By job and sink, the connection of the last publication, and the newest known marker."""
 
     def describe(self) -> str:
         return f"messages to {self.form.address} at {self._url}"
@@ -118,7 +118,7 @@ class Nats(Sink):
         publish = publish_in_batches if self.atomic else publish_by_ids
         name = (publication.job, publication.sink)
         while True:
-            # Whatever fails, the next attempt connects anew and looks at everything again.
+            # After any failure, the next attempt connects again and reads the marker again.
             target = self._kept.pop(name, None)
             connection = self._connected() if target is None else target.connection
             with contextlib.ExitStack() as unless_published, contextlib.suppress(Outrun):
@@ -128,7 +128,7 @@ class Nats(Sink):
                 self._kept[name] = target
                 unless_published.pop_all()
                 return
-            # Another run was faster, or an answer was lost: the marker tells which.
+            # Another run was faster, or an answer was lost; the marker shows which.
 
     def forget(self, job: str, sink: str, runs: Sequence[int]) -> None:
         patiently(self._patience, lambda _: self._forget(job, sink, runs))

@@ -1,4 +1,4 @@
-"""Columns on their way into PostgreSQL: which types they become, whether a table can take them, and their text for COPY."""
+"""Convert columns for PostgreSQL: their types, the check against a table, and their text for COPY."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class TableColumn:
     type: str
     """Its short name, such as int4."""
     needed: bool
-    """It is not null and has no default: every record must have it."""
+    """NOT NULL without a default: every record must have this column."""
     not_null: bool = False
-    """A record that has it must have a value there."""
+    """NOT NULL: a record that has this column must have a value."""
     longest: int | None = None
-    """How many characters a text there may have; None: any number."""
+    """The maximum number of characters; None if there is no limit."""
     precision: int | None = None
-    """How many digits a numeric there may have; None: any number."""
+    """The maximum number of digits of a numeric; None if there is no limit."""
     scale: int | None = None
-    """How many of these are behind the point."""
+    """The number of digits after the decimal point."""
 
 
 def created(rows: pa.Schema, staged: Iterable[pa.Schema]) -> dict[str, str]:
@@ -63,7 +63,7 @@ def created(rows: pa.Schema, staged: Iterable[pa.Schema]) -> dict[str, str]:
 
 
 def _checked_type(name: str, kind: bytes) -> str:
-    """Return a type that a staged file names, if it is one of ours: it becomes a part of a statement."""
+    """Return the type that a staged file names; raise if it is unknown, because it becomes part of a statement."""
     text = kind.decode(errors="replace")
     if not _CREATED.fullmatch(text):
         raise CorruptError(
@@ -102,7 +102,7 @@ def created_type(kind: pa.DataType) -> str:
 
 
 def fits(kind: pa.DataType, column: str) -> bool:
-    """Tell whether values of this type can go into a column of that one; types that we do not know are PostgreSQL's to judge."""
+    """Return whether a column accepts values of this type; for unknown types, PostgreSQL decides."""
     if kinds.is_null(kind) or column in _TEXTS:
         return True
     if kinds.is_dictionary(kind):
@@ -129,11 +129,11 @@ def fits(kind: pa.DataType, column: str) -> bool:
 def check(
     columns: pa.RecordBatch, key: Sequence[str], table: Mapping[str, TableColumn] | None, who: str, where: str
 ) -> None:
-    """Refuse records that the table cannot take, while nothing is committed; without a table, those that none can."""
+    """Refuse records that the table cannot store, before the commit; without a table, those that no table can store."""
     names = columns.schema.names
     for name in key:
         if name not in names:
-            # So the key of a stream is called whose key_by has a function.
+            # The name of the key if `key_by` has a function.
             way = f". To call the key of the stream so, write .sink(…, key={name!r})" if "key" in names else ""
             raise StepError(f"{who}: there is no key column {name!r}; the records have {', '.join(names)}{way}")
         if columns.column(name).null_count:
@@ -181,7 +181,7 @@ def _check_values(name: str, columns: pa.RecordBatch, wanted: TableColumn, who: 
             "value there, or drop the constraint and start again"
         )
     if wanted.longest is not None:
-        # PostgreSQL cuts spaces off the end where only they are too many.
+        # PostgreSQL removes trailing spaces if only they exceed the length.
         text = compute.utf8_rtrim(_text(_writable(name, column, who)), " ")
         too_long = compute.greater(compute.utf8_length(text), wanted.longest)
         if compute.any(too_long).as_py():
@@ -202,7 +202,7 @@ def _check_number(
         wrong = _outside(column, lambda number: least <= number <= most)
     elif wanted.type == "numeric" and wanted.precision is not None and wanted.scale is not None:
         size, wider = f"numeric({wanted.precision}, {wanted.scale})", "a larger numeric"
-        # What is rounded up to one digit more is too large too.
+        # A number that rounds up to one more digit is too large too.
         bound = Fraction(10) ** (wanted.precision - wanted.scale) - Fraction(10) ** -wanted.scale / 2
         wrong = _outside(column, lambda number: number != number or -bound < number < bound)
     elif wanted.type == "float4" and (kinds.is_float64(column.type) or kinds.is_decimal(column.type)):
@@ -221,7 +221,7 @@ def _check_number(
 
 
 def _outside(column: pa.Array, inside: Callable[[Fraction | float], bool]) -> pa.Array | None:
-    """Return which numbers, as PostgreSQL reads them, are not inside of a range; None if all are, or null."""
+    """Return which numbers, as PostgreSQL reads them, are outside of a range; None if there are none."""
     ends = compute.min_max(_comparable(column))
     if all(number is None or inside(number) for number in (_read(_text(ends[end]).as_py()) for end in ("min", "max"))):
         return None
@@ -229,7 +229,7 @@ def _outside(column: pa.Array, inside: Callable[[Fraction | float], bool]) -> pa
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """Return numbers in a type that Arrow compares, with the same text."""
+    """Return numbers as a type that Arrow can compare, with the same text."""
     if kinds.is_float16(column.type):
         return column.cast(pa.float64())
     if kinds.is_decimal(column.type) and column.type.bit_width < 128:
@@ -243,7 +243,9 @@ def _text(values: Any) -> Any:
 
 
 def _read(text: str | None) -> Fraction | float | None:
-    """Return the number that PostgreSQL reads: of a float, its decimal digits, which may be less than it or more."""
+    """Return the number that PostgreSQL reads. For a float these are its decimal digits, which can differ from it
+    slightly.
+    """
     if text is None:
         return None
     return float(text) if text.endswith(("nan", "inf")) else Fraction(text)
@@ -259,11 +261,11 @@ def _first_record(columns: pa.RecordBatch, mask: pa.Array) -> str:
 
 
 def writable(columns: pa.RecordBatch, who: str) -> pa.RecordBatch:
-    """Return the columns as those that COPY's text is made of fast: JSON and bytes as text, moments as UTC, no dictionaries."""
+    """Return columns that convert to COPY's text fast: JSON and bytes as text, times as UTC, no dictionaries."""
     arrays, fields = [], []
     for field, column in zip(columns.schema, columns.columns, strict=True):
         array = _writable(field.name, column, who)
-        # What has another type only here still becomes a column of its own type in a table that is created.
+        # A created table gets the original type of a column that is converted only here.
         hidden = array.type != field.type and not kinds.is_dictionary(field.type)
         arrays.append(array)
         fields.append(pa.field(field.name, array.type, metadata={_TYPE: created_type(field.type)} if hidden else None))
@@ -275,7 +277,7 @@ def _writable(name: str, column: pa.Array, who: str) -> pa.Array:
     if kinds.is_dictionary(kind):
         return _writable(name, column.dictionary_decode(), who)
     if kinds.is_timestamp(kind) and kind.tz is not None:
-        # Arrow takes twenty times as long to write a moment with its zone. All are UTC, and so is the connection.
+        # Arrow takes twenty times as long to format a time with its zone. All times are UTC, and so is the connection.
         return column.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
     if is_bytes(kind):
         return pa.array(
@@ -303,25 +305,25 @@ def _without_zero(name: str, column: pa.Array, zero: str, who: str) -> pa.Array:
 
 
 def copy_text(table: pa.Table) -> memoryview:
-    """Return the rows as COPY reads them with `FORMAT csv`: a text always in quotes, so that null is nothing and "" is a text."""
+    """Return the rows in the CSV format of COPY. Text is always quoted, so that null and an empty text differ."""
     out = pa.BufferOutputStream()
     csv.write_csv(table, out, csv.WriteOptions(include_header=False, batch_size=16_384))
     return memoryview(out.getvalue())
 
 
 def grouped(tables: Iterable[pa.Table], key: Sequence[str]) -> list[list[pa.Table]]:
-    """Return tables in as few groups with the same columns as may be, so that the rows of one key keep their order."""
+    """Return tables in as few groups with the same columns as possible; the rows of one key keep their order."""
     groups: list[tuple[list[str], list[pa.Table], set[tuple[object, ...]]]] = []
     for table in tables:
         names = sorted(table.schema.names)
         if groups and groups[-1][0] == names and len(groups) == 1:
-            groups[0][1].append(table)  # The usual case: all have the same columns, and nobody asks for keys.
+            groups[0][1].append(table)  # The usual case: all tables have the same columns, and there is no key.
             continue
         keys = _keys(table, key)
         for each in groups:
             if not each[2]:
                 each[2].update(*(_keys(before, key) for before in each[1]))
-        # It may go to the last group with its columns, unless one after that has a key of its own.
+        # A table can join the last group with its columns, unless a later group contains one of its keys.
         at = next((at for at in range(len(groups) - 1, -1, -1) if groups[at][0] == names), None)
         if at is None or any(keys & later for _, _, later in groups[at + 1 :]):
             groups.append((names, [table], keys))

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL: where it is, how to log in, and what to do while it is away. It never shows the password."""
+"""Connect to PostgreSQL, retry while it is unavailable, and never show the password."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _LOG = logger(__name__)
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 2.0
-# A server that is there and says no; whatever else it says at the door, because it starts, ends or is full, passes.
+# Errors of a server that refuses the client. Other errors at connecting (starting, stopping, full) are transient.
 _REFUSED = re.compile(
     r"authentication failed|no password supplied|does not exist|no pg_hba\.conf entry|not permitted|permission denied|certificate"
 )
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 def driver() -> ModuleType:
-    """Return psycopg, or say how to get it."""
+    """Return psycopg, or raise an error that says how to install it."""
     try:
         import psycopg
     except ImportError as error:
@@ -45,19 +45,21 @@ def driver() -> ModuleType:
 
 @dataclass(frozen=True)
 class Server:
-    """Where the server is, and for how long to try it. It travels and is shown: so it has no password, only a variable's name."""
+    """The address of the server, and how long to retry. It is serialized and shown, so it holds no password, only
+    the name of a variable.
+    """
 
     dsn: str
     password_env: str | None = None
     patience: float = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse what would show a password, without showing it."""
+        """Raise if the DSN contains a password, without showing it."""
         psycopg = driver()
         try:
             settings = psycopg.conninfo.conninfo_to_dict(self.dsn)
         except psycopg.ProgrammingError:
-            # The driver's own words would repeat the text, in which a password may stand.
+            # The error of psycopg would repeat the text, which may contain a password.
             raise ConfigError(
                 "the dsn of a postgres sink cannot be read; write postgresql://user@host:5432/database or "
                 "'host=… port=… user=… dbname=…'"
@@ -70,7 +72,7 @@ class Server:
             )
 
     def describe(self) -> str:
-        """Return where it is, for messages."""
+        """Return the address of the server, for messages."""
         settings = driver().conninfo.conninfo_to_dict(self.dsn)
         if "service" in settings:
             return f"service {settings['service']}"
@@ -78,11 +80,11 @@ class Server:
         return f"{host}:{port}/{settings.get('dbname') or os.environ.get('PGDATABASE') or ''}".rstrip("/")
 
     def persist(self, who: str, work: Callable[[Connection], T], way: str = _WAY) -> T:
-        """Do work in a connection of its own, again and again while the server is away, for `patience` seconds.
+        """Run `work` in a new connection; retry for `patience` seconds while the server is unavailable.
 
-        The work is one that can be repeated. `who` names the sink in messages, and `way` says what to do where the server refuses
-        the work. Raises a `ConfigError` if the server refuses us, a `ConnectorUnavailable` if it stays away, and an
-        `StepError` with its words if it refuses the work.
+        `work` must be repeatable. `who` names the sink in messages, and `way` says what to do if the server rejects the
+        work. Raises a `ConfigError` if the server refuses the client, a `ConnectorUnavailable` if the server stays
+        unavailable, and a `StepError` with the server's text if it rejects the work.
         """
         psycopg = driver()
         deadline, wait, announced = time.monotonic() + self.patience, _FIRST_WAIT, False
@@ -113,7 +115,7 @@ class Server:
         parameters = psycopg.conninfo.conninfo_to_dict(self.dsn)
         if may_be_plain(parameters, os.environ):
             _warn_of_plain_text(self.describe())
-        # A server that does not answer must be noticed in time.
+        # Detect a server that does not answer.
         settings = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "keepalives_idle": 10, "keepalives_interval": 5}
         settings = {name: value for name, value in settings.items() if name not in parameters}
         if self.password_env is not None:
@@ -130,7 +132,7 @@ class Server:
         return password
 
     def _scrubbed(self, error: Exception) -> str:
-        """Return what the driver says, on one line, without the password."""
+        """Return the text of an error on one line, without the password."""
         text = " ".join(str(error).split())
         for name in ("PGPASSWORD", self.password_env):
             secret = os.environ.get(name or "")
@@ -146,7 +148,7 @@ class Server:
 
 
 def _hides_password(dsn: str, settings: Mapping[str, Any]) -> bool:
-    """Tell whether a URI has a password that libpq reads as something else: one with a `/`, `?` or `#` ends the host's name."""
+    """Return whether a URI has a password that libpq does not recognise: a `/`, `?` or `#` in it ends the host name."""
     if "://" not in dsn:
         return False
     hosts, ports = str(settings.get("host") or ""), str(settings.get("port") or "")
@@ -154,7 +156,7 @@ def _hides_password(dsn: str, settings: Mapping[str, Any]) -> bool:
 
 
 def may_be_plain(settings: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
-    """Tell whether libpq may speak with another machine without TLS, since nobody has said which `sslmode` to use. Pure.
+    """Return whether libpq may connect to another machine without TLS, because no `sslmode` is set. Pure.
 
     >>> may_be_plain({"host": "db.example"}, {}), may_be_plain({"host": "db.example", "sslmode": "require"}, {})
     (True, False)
@@ -178,7 +180,7 @@ def _warn_of_plain_text(place: str) -> None:
 
 
 def _passes(error: Any, text: str) -> bool:
-    """Tell whether trying again may help."""
+    """Return whether a retry may succeed."""
     if error.sqlstate is not None:
         return str(error.sqlstate).startswith(_GONE)
     return isinstance(error, driver().OperationalError) and _REFUSED.search(text) is None

@@ -46,22 +46,9 @@ def postgres(
       structs and maps become `jsonb`). Otherwise the table must exist, with a unique constraint over the key.
     - `patience`: how long to retry if the server is unavailable; then the run ends, and the next run publishes the output.
 
-    - `insert` adds a row.
-    - `upsert` adds a row, or updates the one with the same key: the columns that the record has, no others.
-    - `latest` keeps one row per key, the latest record as a whole: columns of the table that it lacks go back to their
-      defaults. With `by`, a column such as the time of the event, the highest value is the latest, in whatever order
-      the records come; without, it is the last record of the stream.
-
-    The key is the key of the stream. `key` names other columns: one, or several.
-
-    The table is there already, with a unique constraint over the key, and is checked when the job starts; or, with `create=True`,
-    it is made by the first batch from the types of the records (lists, structs and maps become `jsonb`): declare them, with
-    `returns=…`. Beside it the sink keeps the table `tidewheel_markers`. Records that do not fit its columns (their types, null,
-    the length of a text) fail their batch before it is committed.
-
-    The dsn has no password in it: it comes from `PGPASSWORD`, `~/.pgpass`, a service file, or from the environment variable that
-    `password_env` names. Only the driver connects. A server that is away is tried for `patience`; then the run ends,
-    and the next one publishes what was committed.
+    The key is the key of the stream; `key` names one or several other columns. The job checks an existing table at its
+    start. Markers are in the table `tidewheel_markers`, in the same schema. Records that do not fit the columns (type,
+    null, length of a text) fail their batch before the commit.
     """
     keys = (key,) if isinstance(key, str) else tuple(key or ())
     return Postgres(
@@ -80,7 +67,7 @@ class Postgres(Sink):
     def __init__(self, server: Server, table: Table, create: bool) -> None:
         self.server, self.table, self.create = server, table, create
         self.columns: Mapping[str, TableColumn] | None = None
-        """What the table looked like when the job started; tasks check their records by it."""
+        """The table as it was at the start of the job; tasks check their records against it."""
         self._started = False
 
     def keyed_by(self, column: str | None) -> Postgres:
@@ -141,9 +128,9 @@ class Postgres(Sink):
         )
 
     def _parts(self, rows: PublishedRows, sink: str) -> Iterator[pa.Table]:
-        """Yield the rows as they are added one after the other, a part of them at a time in memory."""
+        """Yield the rows in the order in which to add them, with only a part of them in memory."""
         for tables in rows.tables():
-            # Records without a column leave it as it is: they are added apart from those that have it.
+            # Records without a column do not change it, so they are added separately from those that have it.
             for alike in grouped(tables, self.table.key):
                 part = together(alike, sink)
                 yield last_of_each(part, self.table.key, self.table.by) if self.table.key else part
@@ -163,7 +150,7 @@ class Postgres(Sink):
 
 
 class _PostgresPartition(StagedBatches):
-    """A task's rows, in a form that the driver has only to copy."""
+    """The rows of a task, encoded so that the driver only copies them."""
 
     def __init__(self, sink: Postgres, staging: Staging) -> None:
         super().__init__(staging)

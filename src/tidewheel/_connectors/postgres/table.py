@@ -1,9 +1,9 @@
-"""What a postgres sink does in the database: look at its table, make it, and add a batch to it in one transaction.
+"""The statements of a postgres sink: inspect and create its table, and add a batch in one transaction.
 
     tidewheel_markers (job, sink, marker, at)     in the schema of the table: which batches are in it
 
-A batch and its marker are one transaction, under a lock per job and sink, so that a batch is in the table if and only if the
-marker says so, whoever publishes it, however often and however late.
+A batch and its marker are one transaction, under a lock per job and sink. So a batch is in the table if and only if the
+marker says so, whichever process publishes it, however often and however late.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Table:
         return {name: TableColumn(*column) for name, *column in rows} or None
 
     def check(self, connection: Connection, columns: Mapping[str, TableColumn]) -> None:
-        """Refuse a table that cannot keep what it was given, or that has no way to tell whose row is whose."""
+        """Refuse a table that is not durable, or that has no unique constraint over the key."""
         (persistence, kind), *_ = connection.execute(_PERSISTENCE, {"table": self._regclass()}).fetchall()
         if kind not in ("r", "p"):
             raise ConfigError(f"{self.name} is no ordinary table, but a view, an index, or a table of another server")
@@ -85,7 +85,7 @@ class Table:
             if set(self.key) not in map(set, unique):
                 there = "; ".join(", ".join(names) for names in unique) or "nothing"
                 key = ", ".join(self.key)
-                # A table has one primary key, so what is unique already is the key to take.
+                # A table has one primary key, so prefer an existing unique constraint.
                 way = (
                     f"Give the sink {' or '.join(f'key={names!r}' for names in unique)}"
                     if unique
@@ -98,10 +98,10 @@ class Table:
                 )
 
     def prepare_markers(self, connection: Connection) -> None:
-        """Make the table of markers if it is not there."""
+        """Create the table of markers if it does not exist."""
         sql = driver().sql
         with connection.transaction():
-            # Two at once would fail on the catalogue.
+            # Two concurrent CREATE statements would conflict in the catalogue.
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_number(_MARKERS)])
             exists = connection.execute("SELECT to_regclass(%s)", [self._markers().as_string(None)]).fetchone()
             if exists == (None,):
@@ -122,10 +122,10 @@ class Table:
         publication: Publication,
         create: Mapping[str, str] | None,
     ) -> None:
-        """Add a batch, unless it is there already; all of it or nothing.
+        """Add a batch in one transaction, unless it was added before.
 
-        The rows of a part have the same columns, and no key twice; parts are added one after the other. `create` has the
-        columns of a table to be made.
+        The rows of a part have the same columns, and no key twice; parts are added in order. `create` has the columns
+        of a table to create.
         """
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -151,10 +151,10 @@ class Table:
         faults.point(DONE)
 
     def _lock(self, connection: Connection, publication: Publication) -> None:
-        """Wait for whoever publishes for this sink; send away one whose process has stopped in the middle.
+        """Wait for another process that publishes for this sink; end its connection if the process has stopped.
 
-        A process that stands still holds the lock as long as it stands. The server works for one that only takes long, or
-        gets more rows from it: that one is waited for.
+        A stopped process holds the lock until it continues. For a slow process, the server is working or receives more
+        rows: that one is waited for.
         """
         psycopg = driver()
         number = _lock_number(f"{publication.job}\0{publication.sink}")
@@ -176,7 +176,7 @@ class Table:
         connection.execute("SELECT set_config('lock_timeout', '0', true)")
 
     def _over(self, connection: Connection, stream: str, sink: str) -> int:
-        """Return up to which run the fleet of a stream is over."""
+        """Return the number up to which all runs of a fleet are finished."""
         over = over_stream_of(stream)
         return 0 if over is None else Marker.decoded(self._mark_text(connection, over, sink)).sequence
 
@@ -186,18 +186,20 @@ class Table:
         return row[0] if row else None
 
     def mark_of(self, connection: Connection, job: str, sink: str) -> str | None:
-        """Return the mark of how far a job's sink has published; None if there is none."""
+        """Return the publish marker of a job's sink; None if there is none."""
         there = connection.execute("SELECT to_regclass(%s)", [self._markers().as_string(None)]).fetchone()
         return None if there == (None,) else self._mark_text(connection, job, sink)
 
     def forget(self, connection: Connection, job: str, sink: str) -> None:
-        """Remove the mark of how far a job's sink has published."""
+        """Delete the publish marker of a job's sink."""
         statement = driver().sql.SQL("DELETE FROM {} WHERE job = %s AND sink = %s").format(self._markers())
         with connection.transaction():
             connection.execute(statement, [job, sink])
 
     def forget_runs(self, connection: Connection, job: str, sink: str, runs: Sequence[int]) -> None:
-        """Remove the marks of runs of a fleet that are over, and note that they are, all at once."""
+        """Delete the publish markers of finished runs of a fleet and record that they are finished, in one
+        transaction.
+        """
         over = over_stream(job)
         statement = driver().sql.SQL("DELETE FROM {} WHERE job = ANY(%s) AND sink = %s").format(self._markers())
         with connection.transaction():
@@ -215,7 +217,7 @@ class Table:
         connection.execute(statement.format(self._markers()), [job, sink, marker.encoded().decode()])
 
     def _merge(self, connection: Connection, rows: pa.Table) -> None:
-        """Bring rows in by key, through a table of this transaction: COPY alone cannot update."""
+        """Upsert rows by key through a temporary table, because COPY alone cannot update."""
         sql = driver().sql
         names = rows.schema.names
         fresh, table, listed = sql.Identifier("tidewheel_batch"), self._identifier(), _listed(names)
@@ -273,7 +275,7 @@ class Table:
 
 
 def _lock_number(text: str) -> int:
-    # PostgreSQL's numbers have a sign, and the halves of this one are compared with columns that have none.
+    # PostgreSQL's integers are signed; the halves of this one are compared with unsigned columns.
     return int(xxh64_intdigest(text.encode())) >> 1
 
 
@@ -305,11 +307,11 @@ WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid AND
 AND i.indpred IS NULL AND i.indexprs IS NULL
 GROUP BY i.indexrelid, i.indisprimary ORDER BY i.indisprimary DESC, i.indexrelid
 """
-# With it off, a crash of the server may lose the batch after the job has gone on.
+# With it off, a crash of the server can lose the batch after the job has continued.
 _DURABLE = """
 SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'
 """
-# What tells a holder that gets on from one that stands still, as long as the server is not at work for it.
+# These values change while the holder of the lock makes progress, if the server is not working for it.
 _HOLDER = """
 SELECT a.pid, a.state = 'idle in transaction' OR a.wait_event_type = 'Client', a.backend_start, a.state_change, a.query_start,
 coalesce((SELECT bytes_processed FROM pg_stat_progress_copy c WHERE c.pid = a.pid), 0)
