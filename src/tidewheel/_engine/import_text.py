@@ -44,7 +44,7 @@ _AS_TEXT = (
 
 
 def _own_csv(longest: int) -> Any:
-    """Return a copy of Python's CSV module with its own longest field: that of the module itself is the whole process's."""
+    """Return a copy of Python's CSV module with its own field size limit, which is otherwise global to the process."""
     spec = importlib.util.find_spec(csv.reader.__module__)
     assert spec is not None
     assert spec.loader is not None

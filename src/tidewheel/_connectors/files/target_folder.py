@@ -167,7 +167,7 @@ class TargetFolder:
     def format(self) -> str | None:
         """Return the format of an output file of this job and sink, of a fleet's from any run; None if there is none.
 
-        It costs a walk up to the first of them.
+        It lists the folder up to the first such file.
         """
         # A run of a fleet that has published nothing goes on with what others have.
         if self.job == self.stream and not self.marker():

@@ -131,12 +131,12 @@ class LastError:
 
     def __call__(self, error: KafkaError) -> None:
         """Take an error from the client."""
-        # "All brokers are down" follows whatever brought them down, and says less.
+        # "All brokers are down" follows the error that caused it, and says less.
         if self.error is None or error.name() != "_ALL_BROKERS_DOWN":
             self.error = error
 
     def refused(self) -> bool:
-        """Whether the brokers refused the log-in: waiting will not help."""
+        """Whether the brokers refused the log-in; a retry cannot succeed."""
         return self.error is not None and _refused(self.error)
 
     def text(self, fallback: Any) -> Any:
@@ -163,7 +163,7 @@ def _passes(error: Any) -> bool:
 def once_coordinated(call: Callable[[], T], timeout: float) -> T:
     """Retry a call about a group's offsets until the group has a coordinator; raise the last error after the timeout.
 
-    A group that is new, or whose broker has just gone, has none for a moment, and the client does not ask again.
+    A new group, or one whose broker has just failed, has no coordinator for a moment, and the client does not retry.
     """
     from confluent_kafka import KafkaException
 
@@ -178,7 +178,7 @@ def once_coordinated(call: Callable[[], T], timeout: float) -> T:
 
 
 class Patience:
-    """A timeout that starts again whenever there is progress."""
+    """A timeout that restarts with every progress."""
 
     def __init__(self, connected: Connection, errors: LastError, doing: str) -> None:
         """Start the timeout."""

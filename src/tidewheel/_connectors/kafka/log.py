@@ -39,8 +39,8 @@ _READING = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
     "fetch.wait.max.ms": 20,
-    # With enough in store the client stops fetching, and looks again after this time: a second, if nobody says otherwise, in
-    # which a task has long read all that was there.
+    # When its queue is full, the client stops fetching for this time. Its default is a second, in which a task has read
+    # the whole queue.
     "fetch.queue.backoff.ms": 5,
 }
 _PASSING = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH")
@@ -57,7 +57,7 @@ _FIRST = 1.0
 
 @dataclass(frozen=True)
 class Start:
-    """Where a job begins that has read nothing."""
+    """The position at which a new job begins."""
 
     kind: Literal["earliest", "latest", "time", "offsets"]
     milliseconds: int = 0
@@ -74,7 +74,7 @@ class Topics:
     lost: Lost
     headers: bool = False
     pattern: re.Pattern[str] | None = None
-    """What the whole name of a topic must match; `names` is then empty."""
+    """A pattern that the whole name of a topic must match; `names` is then empty."""
 
     def spelled(self) -> str:
         """Return the topics for messages."""
@@ -129,7 +129,7 @@ class KafkaLog(Log):
     def end(self, start: Positions) -> Positions:
         """Return the ends of all partitions, and the ids of the topics; refuse topics with other ids than those in `start`.
 
-        Whether what is before them is retained, the reading task finds out.
+        The reading task checks whether the records before the ends are retained.
         """
         names = self._partitions()
         ids = self._ids.of(_topics_of(names))
@@ -186,7 +186,7 @@ class KafkaLog(Log):
                 for message in messages:
                     if message.error() is not None:
                         first = self._after(message, partition, first, last)
-        # It has given nothing behind these offsets, unless it is past the last.
+        # The consumer has delivered nothing after these offsets, unless it is past the last one.
         self._standing = (partition, first)
 
     def _stand(self, partition: str, offset: int) -> None:
@@ -200,10 +200,10 @@ class KafkaLog(Log):
 
         code = event.error().code()
         if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            # The client looks for the coordinator of its group, which is never joined.
+            # The client looks for the coordinator of its group, although it never joins the group.
             return first
         if code == KafkaError._PARTITION_EOF:
-            # It stands at the offset that comes next; what is between had no records.
+            # The consumer is at the next offset; the offsets in between have no records.
             return max(first, int(event.offset()))
         if code != KafkaError._AUTO_OFFSET_RESET:
             raise self._connection.failed(f"read {partition}", event.error())
@@ -239,7 +239,7 @@ class KafkaLog(Log):
 
     def _at_time(self, oldest: Positions, milliseconds: int) -> Positions:
         offsets = self._listed("find the offsets of a time", dict.fromkeys(oldest, milliseconds))
-        # Where all records are older, the answer is no offset but "the end".
+        # If all records are older, the answer is "the end" instead of an offset.
         later = self._ends(oldest) if min(offsets.values()) < 0 else {}
         return {name: later[name] if offset < 0 else offset for name, offset in offsets.items()}
 
@@ -301,7 +301,7 @@ class KafkaLog(Log):
             try:
                 return ask()
             except KafkaException as error:
-                # Why a request was not answered, the client says when it is polled.
+                # The client reports why a request was not answered when it is polled.
                 self._client().poll(_SOON)
                 if error.args[0].name() not in _PASSING:
                     raise self._connection.failed(doing, self._errors.text(error.args[0])) from None

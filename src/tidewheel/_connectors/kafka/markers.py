@@ -1,19 +1,18 @@
 """The marker topic, and the recovery of transactions that the brokers never ended in the logs of partitions.
 
-Brokers may forget to end a transaction, or end it in a part of its partitions. Its fate is in the log of their coordinator
-first, and in the logs of its partitions afterwards. A coordinator that has just begun again, while the leaders of those
-partitions are not back yet, takes the partitions for deleted and counts the transaction as over (seen with Apache Kafka 4.3).
-Readers of committed records then wait there for good. The next transaction of the same producer in such a partition ends
-both: it brings the forgotten records to light if it is committed, and drops them if it is aborted.
+Brokers may forget to end a transaction, or end it in only some of its partitions. The coordinator logs the decision
+first, and the partitions afterwards. If a coordinator restarts before the leaders of those partitions are back, it
+treats the partitions as deleted and the transaction as finished (seen with Apache Kafka 4.3). Readers of committed
+records then wait there forever. The next transaction of the same producer in such a partition ends both: if it commits,
+readers also see the forgotten records; if it aborts, they are dropped.
 
-So a sink looks before it sends, whenever it begins and whenever the brokers were away:
+So a sink checks before it sends, at its start and after every outage of the brokers:
 
-1. A marker says in which ranges of the target its records are, all of which are in the log before the marker is.
-2. What has no end is dropped, by a transaction of the sink's own in the same partitions, which is aborted. Before that, the
-   marker that may be dropped with it is noted in the topic, outside of any transaction.
-3. Then nothing is open, and the last marker or note tells what is seen of its records. Nothing: they are sent as if they
-   had never been. Something: the records that were dropped are in the log still, and are sent again from there, under the
-   same marker.
+1. A marker names the ranges of the target that hold its records. All of them are in the log before the marker.
+2. Transactions without an end are dropped: the sink opens a transaction in the same partitions and aborts it. Before
+   that, it notes the marker that may be dropped too in the topic, outside of any transaction.
+3. Then no transaction is open, and the last marker or note shows which of its records readers see. If none, all are
+   sent again. If some, the dropped records are still in the log, and are sent again from there under the same marker.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from tidewheel.errors import ConnectorError, CorruptError
 _TAIL = 1_000
 _LOOK_AGAIN = 0.05
 _LOOK_SOON = 0.001
-"""When to look for the end of a transaction that was just committed, in seconds: brokers write it a moment later."""
+"""When to check for the end of a transaction that was just committed, in seconds: brokers write it a moment later."""
 _GRACE = 1.0
 """After how many seconds a missing end counts as forgotten."""
 
 Range = tuple[int, int]
-"""The first offset, and the one behind the last."""
+"""The first offset, and the one after the last."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where messages go, and the topic of the markers; None for at least once."""
+    """The target topic, and the topic of the markers; None for at least once."""
 
     connection: Connection
     topic: str
@@ -99,7 +98,7 @@ def to_send_again(last: Last | None, seen: Mapping[int, bool]) -> list[int] | No
     if last is None or (last.is_seen and not last.is_note):
         return None
     if not last.sent.seen and not any(seen.values()):
-        return None  # As if it had never been: whoever wants it published sends it.
+        return None  # Readers see nothing of it: the next attempt sends everything.
     return sorted(partition for partition, each in seen.items() if not each)
 
 
@@ -150,7 +149,7 @@ class MarkerTopic:
         """Return the last marker or note of the sink, committed or not."""
         found = _newest(self._all, self._partition, self._all.listed_ends()[self._partition], self.key, self.note_key)
         if found is None or not found[1]:
-            return None  # None was ever written, or a sink has let go of it.
+            return None  # No marker was written, or a sink has deleted it.
         key, value, offset = found
         end = self._committed.listed_ends()[self._partition]
         seen = _newest(self._committed, self._partition, end, self.key)
@@ -203,7 +202,7 @@ class MarkerTopic:
         newest = self._all.listed_ends()[self._partition]
         while (end := self._committed.listed_ends()[self._partition]) < newest:
             first = next(_records(self._all, self._partition, end, newest), None)
-            if first is None:  # The end was written meanwhile, and is all that there is.
+            if first is None:  # The end was written meanwhile, and nothing else.
                 return False
             if first[1] not in (self.key, self.drop_key):
                 patience.check()

@@ -36,16 +36,17 @@ def kafka(
 ) -> Kafka:
     """Send records to a topic. Exactly once to readers of committed transactions; `exactly_once=False`, at least once, is faster.
 
-    A message's value is what the codec makes of the record, JSON unless another is given; its key is the key
-    of the stream, as bytes or text, and decides the partition. `key` names another column; `key=False` sends messages without
-    keys. A key that is a tuple is sent as a JSON list. Messages of one key are sent in the order of the records.
+    The codec encodes the record as the value of a message; the default is JSON. The key of a message is the key of the
+    stream, as bytes or text, and determines the partition. `key` names another column; `key=False` sends messages
+    without keys. A tuple key is sent as a JSON list. Messages of one key are sent in the order of the records.
 
-    A commit is one transaction, which also writes the batch marker of job and sink, so that a commit that is published
-    again after a crash is recognised. Readers must ask for `isolation.level=read_committed` (the default of librdkafka
-    and of our source, not of the Java client). Markers are in a topic of their own, made if it is lacking, compacted; do not
-    delete it while a job lives. Two jobs of one name must not send to one Kafka.
+    A commit is one transaction, which also writes a marker of job and sink, so that a commit is not sent twice after a
+    crash. Readers must set `isolation.level=read_committed` (the default of librdkafka and of our source, not of the
+    Java client). Markers are in a separate compacted topic, which is created if it is missing; do not delete it while
+    the job exists. Two jobs with one name must not send to one Kafka.
 
-    `options` are librdkafka's; `TIDEWHEEL_KAFKA_SASL_PASSWORD` in the environment is `sasl.password`, and so on.
+    `options` are options of librdkafka. The environment variable `TIDEWHEEL_KAFKA_SASL_PASSWORD` sets `sasl.password`,
+    and so on.
     """
     if not isinstance(topic, str) or not topic or topic == marker_topic:
         raise ConfigError(f"a Kafka sink sends to a topic that is not its marker topic, not to {topic!r}")
@@ -68,7 +69,7 @@ class Kafka(Sink):
         if target.markers is None:
             self.guarantee = "at least once"
         self._largest: int | None = None
-        """How many bytes a message may have, known from the start of the job on."""
+        """The maximum size of a message in bytes; set at the start of the job."""
         self._sending: dict[tuple[str, str], Plain | Transactions] = {}
 
     def keyed_by(self, column: str | None) -> Kafka:
@@ -93,14 +94,14 @@ class Kafka(Sink):
         return _Payloads(staging, self.key or None, self.codec, self._largest, tuples=self._tuples)
 
     def publish(self, publication: Publication) -> None:
-        """Send what was staged, unless the marker shows that it was sent."""
+        """Send the staged output, unless the marker shows that it was sent."""
         if not publication.tokens:
             return
         name = (publication.job, publication.sink)
         sending = self._sending.pop(name, None)
         if sending is None:
             sending = Plain(self.target) if self.target.markers is None else Transactions(self.target, *name)
-        # The one that was used last is the last of them.
+        # The producers are in the order of their last use.
         self._sending[name] = sending
         if len(self._sending) > _PRODUCERS:
             self._sending.pop(next(iter(self._sending))).close()

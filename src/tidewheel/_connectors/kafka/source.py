@@ -38,22 +38,24 @@ def kafka(
     options: Mapping[str, Any] | None = None,
     connector: str | None = None,
 ) -> Source:
-    """Read topics: columns key, value, topic, partition, offset, timestamp, bytes as they are (see `Stream.decode`).
+    """Read topics, with the columns key, value, topic, partition, offset and timestamp; `Stream.decode` decodes values.
 
-    With `headers`, there is a column of that name too, which makes reading much slower.
+    `headers=True` adds the column headers, which makes reading much slower.
 
-    A job that has read nothing begins at `start`: "earliest", "latest", a time, or offsets as `{partition: offset}`, or
-    `{topic: {partition: offset}}` for several topics. From then on it begins where it ended; offsets are in its commits,
-    and no consumer group is joined. A batch has at most `max_records`. On replay the same offsets are read again, and
-    give the same records, as long as the topic retains them. Offsets that it does not retain any more stop the job with
-    both numbers, unless `lost` says to go on from the "earliest" that is there, or from the "latest".
+    A new job begins at `start`: "earliest", "latest", a time, or offsets as `{partition: offset}`, or `{topic:
+    {partition: offset}}` for several topics. Later runs continue from the offsets of the last commit; the job joins no
+    consumer group. A batch has at most `max_records`. A batch that runs again reads the same records, as long as the
+    topic retains them. If the topic has deleted records that the job has not read, the job stops and names both
+    offsets; with `lost="earliest"` or `lost="latest"` it continues there.
 
-    A partition is read by one task, in order. Records of transactions that are not committed are left out, unless the
-    option `isolation.level` says otherwise. `options` are librdkafka's; `TIDEWHEEL_KAFKA_SASL_PASSWORD` in the environment is
-    the option `sasl.password`, and so on. `timeout` is how long the brokers may be silent.
+    One task reads a partition, in order. Records of uncommitted transactions are skipped, unless the option
+    `isolation.level` says otherwise. `options` are options of librdkafka; the environment variable
+    `TIDEWHEEL_KAFKA_SASL_PASSWORD` sets `sasl.password`, and so on. `timeout` limits how long the job waits for an
+    answer of the brokers.
 
-    `topics` can be a compiled pattern, `re.compile("orders-.*")`, which the whole name of a topic must match. Topics that
-    are created later, and match, are read from their first record. With `group`, each commit also stores its offsets under
+    `topics` can be a compiled pattern, `re.compile("orders-.*")`, which the whole name of a topic must match. Matching
+    topics that are created later are read from their first record. With `group`, each commit also stores its offsets
+    under
     that consumer group, so that tools of Kafka show the lag. The job never reads them back.
 
     To read with Spark's own connector, use `sources.dataframe(lambda spark: spark.readStream.format("kafka")…)`.

@@ -1,7 +1,7 @@
 """Detect topics that were deleted and created again: they have the old name and another id.
 
-Positions have an entry for each topic, beside those of its partitions: the id of the topic, as a number. It never
-changes, so there is nothing to read between two of them.
+In addition to the offsets of its partitions, a position has an entry with the id of each topic, as a number. The id
+never changes, so there is nothing to read between two ids.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def is_id(entry: str) -> bool:
 
 
 def topic_of(entry: str) -> str:
-    """Return the topic that an id is of."""
+    """Return the topic of an id."""
     return entry.removesuffix(_ENTRY)
 
 

@@ -1,16 +1,16 @@
 """Send to Kafka: in a transaction with its marker, or without transactions.
 
-Why a repeat is recognised. The transactional id is the name of job and sink, so `init_transactions` ends whatever
-transaction an earlier process has left: afterwards it is committed whole, or aborted whole, and that process can neither
-send nor commit any more. What the marker topic then holds, read as committed, is decided. The marker is written in the
-same transaction as the records it stands for: both are there or neither is. The marker topic is shared with other jobs,
-and readers of committed records stop at the first transaction that is not decided: it is waited for, since a marker may be
-behind it. A publication counts as done when readers see its marker; what brokers do not end is ended first (`markers`).
+How a repeated publication is detected. The transactional id is the name of job and sink, so `init_transactions` ends
+any transaction of an earlier process: afterwards it is committed or aborted as a whole, and that process can neither
+send nor commit. The committed content of the marker topic is then final. The marker is written in the same transaction
+as its records: both are there, or neither is. Other jobs share the marker topic, and readers of committed records stop
+at the first undecided transaction: the sink waits for it, because a marker may follow it. A publication is complete
+when readers see its marker; transactions that the brokers did not end are ended first (`markers`).
 
-Why markers have a topic. The tail of the target would have to be searched among the records of others, and retention
-removes it. Offsets of a consumer group can be committed in a transaction too, and would be read at once; but brokers forget
-those of a group that was quiet for a week, and a job may rest for longer. A compacted topic keeps the newest marker of
-each job and sink for as long as the topic lives.
+Why markers have a separate topic. In the target, a marker would have to be searched among the records of other
+producers, and retention would delete it. Offsets of a consumer group can be committed in a transaction too, and are
+read at once; but brokers delete the offsets of a group that was inactive for a week, and a job may stop for longer. A
+compacted topic keeps the newest marker of each job and sink for as long as the topic exists.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Message = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, 
 _LOG = logger(__name__)
 
 _MESSAGE_BYTES, _OVERHEAD = 1_000_000, 1_000
-"""The largest message of librdkafka unless `message.max.bytes` says another, and room for what is sent with it."""
+"""The default limit of librdkafka for a message (`message.max.bytes`), and room for headers."""
 _ENDINGS, _ENDINGS_IN_TARGET = 6, 2
 """How often a sink aborts transactions without an end: brokers may forget the abort too. The rest belongs to others."""
 _LIMIT = "transaction.timeout.ms"
@@ -93,8 +93,8 @@ def _as_unavailable() -> Iterator[None]:
 
 
 class Transactions:
-    """One job's and sink's transactions. A failure of any kind closes the producer, and the next publication finds out
-    from the marker what became of the last one.
+    """The transactions of one job and sink. Any failure closes the producer, and the next publication reads the marker
+    to find out what became of the last one.
     """
 
     def __init__(self, target: Target, job: str, sink: str) -> None:
@@ -104,20 +104,20 @@ class Transactions:
         over = over_stream_of(job)
         self._over_name = None if over is None else _name_of(over, sink)
         self._over = 0
-        """The runs of the fleet up to this one are over; looked up where there is no marker."""
+        """The last finished run of the fleet; looked up if there is no marker."""
         self._producer: Any = None
         self._begun = 0.0
         self._marker = Marker()
         self._topic: MarkerTopic | None = None
         self._ends: dict[int, int] = {}
-        """The ends of the target's partitions before what is sent next, or earlier."""
+        """The ends of the target's partitions before the next publication, or earlier ones."""
 
     def publish(self, publication: Publication) -> None:
-        """Send a publication, unless it is there already."""
+        """Send a publication, unless it was sent before."""
         try:
             self._publish(publication)
         except (FencedError, _TransactionTimedOut, _NotDecided) as error:
-            # Who fenced this one may have published for it. Then the marker says so; else it is ours to do.
+            # The process that fenced this one may have published for it. The marker shows whether it did.
             _LOG.warning("%s; asking for the marker again", error)
             with _as_unavailable():
                 self._publish(publication)
@@ -125,7 +125,7 @@ class Transactions:
     def _publish(self, publication: Publication) -> None:
         try:
             if self._producer is None or self._errors.error is not None:
-                # Brokers that were away may have forgotten the end of what was committed before.
+                # After an outage, brokers may have forgotten to end the last committed transaction.
                 self.close()
                 self._begin()
             refuse_over(publication, self._over)
@@ -147,7 +147,7 @@ class Transactions:
             if known.sequence < marker.sequence:
                 produce(marker.encoded(), self._name.encode(), 0)
             for key in (key for name in sinks for key in keys_of(name)):
-                # A record without a value is how a compacted topic loses a key.
+                # In a compacted topic, a record without a value deletes its key.
                 produce(None, key, 0)
             self._do(doing, self._producer.commit_transaction, self._connection.timeout)
         finally:
@@ -161,7 +161,7 @@ class Transactions:
             self._topic = None
 
     def _begin(self) -> None:
-        """Take the transactional id, and make sure that readers see all or nothing of what was sent under it before."""
+        """Take the transactional id, and make sure that readers see all or nothing of the last publication under it."""
         topic = self._topic = MarkerTopic(self._target, self._name)
         for number in range(_ENDINGS):
             self._open()
@@ -191,7 +191,7 @@ class Transactions:
         self._marker = topic.newest()
         if not self._marker.published and self._over_name is not None:
             self._over = newest_marker(self._target, self._over_name).sequence
-        # From now on an error says that the brokers were away; one of several addresses may be closed from the beginning.
+        # From now on, an error means an outage of the brokers; before, one of several addresses may just be closed.
         self._errors.error = None
 
     def _open(self) -> None:
@@ -244,7 +244,7 @@ class Transactions:
         self._transact(messages, published, kept)
 
     def _transact(self, messages: Iterable[Message], published: dict[int, int], kept: Mapping[int, Range]) -> None:
-        """Send messages and the marker that says where they are; `kept` are ranges where others of the same marker are."""
+        """Send messages and their marker; `kept` are ranges with other messages of the same marker."""
         producer, topic = self._producer, self._topic
         assert topic is not None
         self._begun = time.monotonic()
@@ -313,7 +313,7 @@ class Transactions:
 
     def _failed(self, doing: str, error: Any) -> TidewheelError:
         if error.name() in _FENCED:
-            # The brokers answer a producer whose transaction they ended as one that was overtaken.
+            # The brokers answer a producer whose transaction timed out as if another producer had fenced it.
             limit, seconds = int(self._connection.options.get(_LIMIT, _DEFAULT_LIMIT)), time.monotonic() - self._begun
             if seconds * 1000 >= limit:
                 return _TransactionTimedOut(
@@ -426,13 +426,13 @@ def _check_single(topic: str, partitions: Iterable[int]) -> None:
 
 
 def largest_message(target: Target) -> int:
-    """Return how many bytes a message to the target may have: by the producer's setting, and by the topic's if it is shown."""
+    """Return the maximum size of a message: the limit of the producer, and that of the topic if it is readable."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
     limits = [int(target.connection.options.get("message.max.bytes", _MESSAGE_BYTES))]
     topic = ConfigResource(ResourceType.TOPIC, target.topic)
-    # A client that nobody holds is closed before the brokers answer.
+    # Without a reference, the client would be closed before the brokers answer.
     admin = client(AdminClient, target.connection)
     # Who may write to a topic need not have the right to see its settings.
     with contextlib.suppress(KafkaException):
@@ -468,7 +468,7 @@ def _check_retention(admin: Any, target: Target) -> None:
 
 
 def _producer(kind: Any, connected: Connection, errors: LastError, **more: Any) -> Any:
-    # Batches as large as brokers take by default: whoever publishes sends much at once, and waits for the end only.
+    # Batches of the brokers' default maximum size: a publication sends much at once and waits only for its end.
     chosen = {"linger.ms": "5", "batch.num.messages": "100000", "queue.buffering.max.messages": "1000000"}
     kept = {name: value for name, value in chosen.items() if name not in connected.options}
     return client(kind, connected, **kept, **more, **{"enable.idempotence": True, "error_cb": errors})

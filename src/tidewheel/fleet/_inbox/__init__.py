@@ -19,7 +19,7 @@ __all__ = ["Block", "Events", "Inbox", "Stored", "decode_events", "encode_events
 def open_inbox(url: str | Url, n_shards: int | None = None) -> Inbox:
     """Open the inbox at a URL: `file:///abs`, `file:rel` or a plain path; `nats://host:4222,host:4222/name`.
 
-    It is made if it is not there, which takes `n_shards`. An inbox with another number of shards is refused.
+    Create the inbox if it does not exist, which requires `n_shards`. Refuse an inbox with another number of shards.
     """
     url = Url(url)
     if url.scheme in ("", "file"):

@@ -1,12 +1,13 @@
-"""What every inbox promises: for each shard a durable, ordered log of events, stamped by their producers.
+"""The interface of inboxes: for each shard a durable, ordered log of events, stamped by their producers.
 
-Events travel in blocks: a run of events of one producer for one shard. A block's stamp is its producer and the numbers of
-its first and its last event. A producer counts its events per shard, from 1, or gives them ascending numbers of its own,
-such as the offsets of a Kafka partition. Appending the same stamps again stores nothing, so a producer that got no answer
-sends again.
+Events are stored in blocks: consecutive events of one producer for one shard. The stamp of a block is its producer and
+the numbers of its first and last event. A producer counts its events per shard from 1, or uses other ascending numbers,
+such as the offsets of a Kafka partition. Appending a stored stamp again has no effect, so a producer that got no answer
+can send again.
 
-An inbox tells a repeat by the producer's *marks*: the number of its last stored event in each shard. Marks outlive the
-events. They go when the producer has been silent for `marks_s`, or when it says that it sends nothing more.
+An inbox detects repeated events by the producer's *marks*: the number of its last stored event in each shard. Marks
+remain after the events are deleted. They expire when the producer has sent nothing for `marks_s`, or when the producer
+ends.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Block(msgspec.Struct, frozen=True):
     count: int
     data: Bytes
     through: int = 0
-    """The number of the last event, if the producer's numbers have gaps; 0: they have none."""
+    """The number of the last event if the producer's numbers have gaps; otherwise 0."""
 
     @property
     def last(self) -> int:
@@ -52,7 +53,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A block in the log. The next one of the shard stands at `position + 1` or after."""
+    """A block in the log. The next block of the shard is at `position + 1` or later."""
 
     position: int
     producer: str
@@ -62,27 +63,28 @@ class Stored(msgspec.Struct, frozen=True):
 class Inbox(ABC):
     """The logs of all shards of a job. Safe to use from several threads.
 
-    Positions are numbers that grow along a shard's log, not always by one. Positions of two shards need not compare.
+    Positions are numbers that increase along the log of a shard, not always by one. Positions of two shards are not
+    comparable.
     """
 
     url: str
     n_shards: int
     identity: int = 0
-    """A number that no other inbox has, also none that is made later under the same URL; 0: an older version made it."""
+    """A number that identifies the inbox, also among later ones at the same URL; 0 if an older version created it."""
     max_block_bytes: int
-    """The most bytes that one block may have."""
+    """The maximum size of a block in bytes."""
     compresses: bool = False
-    """Whether blocks are to be compressed: where storing a byte takes longer than that, and all readers know of it."""
+    """Whether to compress blocks: if storing takes longer than compressing, and all readers support it."""
     batch_events: int = 50_000
-    """How many events a router sends at once by itself: more where each block is made durable by itself."""
+    """How many events a router collects before it sends; more if each block is made durable separately."""
 
     @abstractmethod
     def append(self, producer: str, session: str, blocks: Sequence[Block]) -> None:
         """Store blocks, at most one per shard; all are durable when this returns.
 
-        A block that this producer's session stored before is passed over. `InboxError`: another session uses the
-        producer's name, or numbers were left out. `InboxUnavailable`: some may be stored and some not; append all of
-        them again.
+        Skip blocks that this session of the producer has stored before. Raise an `InboxError` if another session uses
+        the producer's name, or if numbers are missing. After an `InboxUnavailable`, some blocks may be stored; append
+        all of them again.
         """
 
     @abstractmethod
@@ -91,7 +93,7 @@ class Inbox(ABC):
 
     @abstractmethod
     def forget(self, producer: str) -> None:
-        """Let go of the marks of a producer that sends nothing more."""
+        """Delete the marks of a producer that has ended."""
 
     @abstractmethod
     def start(self) -> dict[int, int]:
@@ -99,35 +101,35 @@ class Inbox(ABC):
 
     @abstractmethod
     def end(self, shards: Sequence[int]) -> dict[int, int]:
-        """Return, for each shard, a position behind its newest block: what stands before it never changes."""
+        """Return, for each shard, a position after its newest block; blocks before it never change."""
 
     @abstractmethod
     def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[Stored]:
-        """Give the blocks of each shard from its start (included) to its end (not included), by position.
+        """Yield the blocks of each shard from its start (included) to its end (excluded), by position.
 
-        The same range gives the same blocks. `InboxError` if a part of it was trimmed.
+        The same range gives the same blocks. Raise an `InboxError` if a part of it was deleted.
         """
 
     def sizes(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
-        """Give position, shard and number of events of each block of a range, by position."""
+        """Yield position, shard and number of events of each block in a range, by position."""
         for stored in self.read(start, end):
             yield stored.position, stored.block.shard, stored.block.count
 
     @abstractmethod
     def trim(self, below: Mapping[int, int], older_than: Duration = "0 s") -> None:
-        """Let go of blocks below these positions, one for every shard, that are at least `older_than` old; some may stay."""
+        """Delete blocks before these positions, one per shard, that are at least `older_than` old; some may remain."""
 
     @abstractmethod
     def skip(self, shard: int, position: int, number: int) -> None:
-        """Have readers leave out one event, if it cannot be read; durable when this returns."""
+        """Make readers skip one event if it cannot be read; durable when this returns."""
 
     @abstractmethod
     def skipped(self) -> set[tuple[int, int, int]]:
-        """Return shard, position and number of the events that are to be left out."""
+        """Return shard, position and number of the events to skip."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files, sockets and threads."""
+        """Close files, sockets and threads."""
 
     def __enter__(self) -> Self:
         return self
@@ -140,7 +142,7 @@ class Inbox(ABC):
 
 
 def limited(inbox: Inbox, start: Mapping[int, int], end: Mapping[int, int], max_events: int) -> dict[int, int]:
-    """Return an end that comes earlier, so that the range has no more than about `max_events`; one block at least.
+    """Return an earlier end, so that the range has at most about `max_events`, but at least one block.
 
     Blocks are taken in the order of their positions over all shards, so no shard is left behind.
     """
@@ -157,9 +159,9 @@ def limited(inbox: Inbox, start: Mapping[int, int], end: Mapping[int, int], max_
 
 
 def lag(inbox: Inbox, positions: Mapping[int, int], max_blocks: int = 20_000) -> tuple[dict[int, int], bool]:
-    """Return how many events of each shard stand at or behind these positions, and whether that is all of them.
+    """Return how many events each shard has from these positions on, and whether the count is complete.
 
-    No more than `max_blocks` are looked at, those with the lowest positions first.
+    At most `max_blocks` blocks are counted, those with the lowest positions first.
     """
     behind = dict.fromkeys(positions, 0)
     for number, (_, shard, count) in enumerate(inbox.sizes(positions, inbox.end(list(positions)))):
@@ -170,7 +172,7 @@ def lag(inbox: Inbox, positions: Mapping[int, int], max_blocks: int = 20_000) ->
 
 
 def check_producer(producer: str) -> str:
-    """Return a producer's name, or refuse it."""
+    """Return the name of a producer; raise if it is invalid."""
     if not is_producer(producer):
         raise ConfigError(
             f"{producer!r} cannot name a producer: use 1 to 100 letters, digits, - and _ and begin with a letter or "
@@ -180,35 +182,35 @@ def check_producer(producer: str) -> str:
 
 
 def is_producer(producer: str) -> bool:
-    """Tell whether a text can name a producer."""
+    """Return whether a text is a valid name of a producer."""
     return _PRODUCER.fullmatch(producer) is not None or is_anonymous(producer)
 
 
 def anonymous_producer() -> str:
-    """Return a producer's name that nobody else has, for a producer that never comes back under it."""
+    """Return a unique name for a producer that never reuses it."""
     return f"_{secrets.token_hex(8)}"
 
 
 def new_identity() -> int:
-    """Return a number that no inbox has yet, and that every reader of JSON takes."""
+    """Return a random identity for an inbox, small enough for every JSON parser."""
     return secrets.randbits(52) + 1
 
 
 def is_anonymous(producer: str) -> bool:
-    """Tell whether a producer's name was made by `anonymous_producer`."""
+    """Return whether `anonymous_producer` created a name."""
     return _ANONYMOUS.fullmatch(producer) is not None
 
 
 def marks_s(producer: str) -> float:
-    """Return for how many seconds after its last event an inbox remembers what a producer has sent."""
+    """Return for how many seconds after its last event an inbox keeps the marks of a producer."""
     return ANONYMOUS_MARKS_S if is_anonymous(producer) else NAMED_MARKS_S
 
 
 def is_duplicate(block: Block, session: str, mark: tuple[str, int], producer: str, where: str) -> bool:
-    """Tell whether a block is stored already, given the session and number of the producer's last stored event.
+    """Return whether a block is already stored, given the session and number of the producer's last stored event.
 
-    Two sessions of one producer must not be taken for one another: the second's new events would be lost as duplicates
-    of the first's.
+    Sessions of one producer must be kept apart: otherwise new events of the second would be dropped as duplicates of
+    the first.
     """
     known_session, known = mark
     if block.first == known + 1 or (block.through and block.first > known):
@@ -223,7 +225,7 @@ def is_duplicate(block: Block, session: str, mark: tuple[str, int], producer: st
 
 
 def decode_skipped(data: bytes, where: str) -> set[tuple[int, int, int]]:
-    """Return the events that are to be left out, as an inbox has stored them."""
+    """Decode the stored list of events to skip."""
     try:
         return set(msgspec.json.decode(data, type=list[tuple[int, int, int]]))
     except UNDECODABLE as error:

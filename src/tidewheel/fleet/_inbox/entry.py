@@ -1,12 +1,11 @@
-"""Entries of a log file: what one append wrote, with an index of its blocks and checksums.
+"""Entries of a log file: the blocks of one append, with an index and checksums.
 
 frame    length of the header (u32), 4 zero bytes, xxh64 of the header (u64)
 header   msgpack: who wrote it and when, and for each block shard, first number, count, length, xxh64
 bodies   the blocks' data, one after the other
 
-A log file begins with entries that have no producer and no blocks, but marks: what producers had sent before, so that the
-files before it are not needed to tell a repeat. An entry with a producer and no blocks says that the producer's marks
-are not needed any more.
+A log file begins with entries without producer and blocks that hold the marks of all producers, so that earlier files
+are not needed to detect repeated events. An entry with a producer and no blocks deletes the marks of the producer.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """Where a block stands in its entry."""
+    """The position of a block in its entry."""
 
     shard: _Count
     first: int
     count: _Count
     length: _Count
-    """Never negative: the next entry begins behind the blocks, or a reader would not come to an end."""
+    """Never negative: the next entry begins after the blocks, otherwise a reader would loop forever."""
     checksum: _Count
     through: int = 0
 
@@ -48,16 +47,16 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Mark(msgspec.Struct, array_like=True):
-    """What an inbox knows of a producer: its session, its last number in each shard, and when it sent last."""
+    """The marks of a producer: its session, its last number in each shard, and the time of its last append."""
 
     session: str
     last: dict[int, int]
     at: float = 0.0
-    """Seconds since 1970; 0: not known."""
+    """Seconds since 1970; 0 if unknown."""
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True):
-    """Who wrote an entry, and what is in it."""
+    """The writer and the content of an entry."""
 
     producer: str
     session: str
@@ -79,7 +78,7 @@ _decode = msgspec.msgpack.Decoder(Header).decode
 
 
 def encode(producer: str, session: str, blocks: Sequence[Block], at: float) -> list[Bytes]:
-    """Return the bytes of an entry with blocks, in pieces: blocks are large, and are not copied for it."""
+    """Return the bytes of an entry with blocks, in pieces, so that large blocks are not copied."""
     parts = tuple(
         Part(block.shard, block.first, block.count, len(block.data), xxh64_intdigest(block.data), block.through)
         for block in blocks
@@ -88,12 +87,12 @@ def encode(producer: str, session: str, blocks: Sequence[Block], at: float) -> l
 
 
 def encode_forget(producer: str, at: float) -> bytes:
-    """Return the bytes of an entry that lets go of a producer's marks."""
+    """Return the bytes of an entry that deletes the marks of a producer."""
     return _framed(Header(producer, "", (), at=at))
 
 
 def encode_marks(marks: Mapping[str, Mark]) -> bytes:
-    """Return the bytes of the entries that a file begins with, none of which is large."""
+    """Return the bytes of the entries at the beginning of a file, none of which is large."""
     entries, group, numbers = [], {}, 0
     for producer, mark in marks.items():
         group[producer] = mark
@@ -110,7 +109,7 @@ def _framed(header: Header) -> bytes:
 
 
 def find(data: memoryview, at: int) -> Found | None:
-    """Return the entry that begins at an offset, None if no whole header stands there."""
+    """Return the entry at an offset, or None if there is no complete header."""
     if at + FRAME_BYTES > len(data):
         return None
     length, zero, checksum = _FRAME.unpack_from(data, at)
@@ -128,7 +127,7 @@ def find(data: memoryview, at: int) -> Found | None:
 
 
 def is_whole(data: memoryview, found: Found) -> bool:
-    """Tell whether every block of an entry is there and matches its checksum."""
+    """Return whether every block of an entry is complete and matches its checksum."""
     at = found.bodies
     for part in found.header.parts:
         if at + part.length > len(data) or xxh64_intdigest(data[at : at + part.length]) != part.checksum:

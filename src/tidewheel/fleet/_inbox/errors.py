@@ -1,4 +1,4 @@
-"""What can go wrong with an inbox."""
+"""The errors of inboxes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from tidewheel.errors import ConnectorError, ConnectorUnavailable
 
 
 class InboxError(ConnectorError, public="tidewheel.fleet"):
-    """An inbox could not do what was asked of it."""
+    """An operation on an inbox failed."""
 
 
 class InboxUnavailable(InboxError, ConnectorUnavailable):
-    """The inbox did not answer in time; what was not acknowledged may be sent again under the same stamp."""
+    """The inbox did not answer in time; unacknowledged events can be sent again under the same stamp."""
 
 
 class NotTaken(InboxUnavailable):
-    """A router did not take an event, because earlier ones could not be delivered. Route it again after `flush`.
+    """A router rejected an event, because earlier ones could not be delivered. Route it again after `flush`.
 
-    `taken` is how many events of the same call were taken before it, and are kept: do not route those again.
+    `taken` is the number of events of the same call that were accepted before it: do not route those again.
     """
 
     def __init__(self, text: str, taken: int = 0) -> None:
@@ -25,4 +25,4 @@ class NotTaken(InboxUnavailable):
 
 
 class UnreadableEvent(InboxError):
-    """An event does not have the columns that the program declares; the text says how to go on without it."""
+    """An event does not have the columns that the program declares; the text says how to skip it."""

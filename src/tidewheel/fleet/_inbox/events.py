@@ -1,9 +1,9 @@
 """The events of a block as bytes.
 
-A block's data is a msgpack array: the letter that all its keys have in common (or none), the keys one after the other,
-where each of them ends, the payloads as lines of JSON, and, if the producer's numbers have gaps, the numbers. So a block is
-cut out of columns without looking at single events, and its lines are read as they are. The data may be compressed, as one
-frame of zstd: events are alike, and a server that makes each message durable takes longer for their bytes than that.
+The data of a block is a msgpack array: the type letter that all its keys share (or none), the concatenated keys, the
+end of each key, the payloads as lines of JSON, and, if the producer's numbers have gaps, the numbers. So a block is
+made from columns without a loop over events, and its lines are parsed directly. The data may be one compressed zstd
+frame: events are similar, and compressing is faster than making the bytes durable.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# numpy is imported where it is used: a look-up in stored state comes by here, and must not wait for it.
+# numpy is imported where it is used: a look-up in stored state imports this module, and must start fast.
 
 
 class Events(msgspec.Struct, frozen=True):
-    """The events of a block: keys as `keys.to_stored` gives them, payloads as JSON, numbers as the producer gave them."""
+    """The events of a block: keys as `keys.to_stored` encodes them, payloads as JSON, the producer's numbers."""
 
     keys: list[bytes]
     payloads: list[bytes]
@@ -41,7 +41,7 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
     key_ends: bytes
     """Unsigned numbers of 4 bytes, little-endian."""
     lines: bytes
-    """Payloads, each with a line break behind it. JSON has none but as a blank, for which a space stands."""
+    """Payloads, each followed by a line break. Line breaks inside JSON are replaced by spaces."""
     numbers: bytes | None = None
     """Numbers of 8 bytes, little-endian."""
 
@@ -49,9 +49,9 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
 _NIL = b"\xc0"
 _LEVEL = 1
 _COMPRESSED = b"\x28\xb5\x2f\xfd"
-"""What begins as a frame of zstd; what is not compressed begins with the head of an array."""
+"""The first bytes of a zstd frame; uncompressed data begins with the head of an array."""
 _MOST_BYTES = 64 * 2**20
-"""More than any inbox takes for a block."""
+"""More than any inbox accepts for a block."""
 _decode = msgspec.msgpack.Decoder(_Packed).decode
 
 
@@ -62,7 +62,7 @@ def packed(
     lines: Bytes,
     numbers: NDArray[np.int64] | None,
 ) -> list[Bytes]:
-    """Return a block's data, made of columns, in pieces: the large ones are not copied."""
+    """Encode columns as the data of a block, in pieces, so that large ones are not copied."""
     ends = key_ends.tobytes()
     start = b"\x95" + _head(letter) + letter + _head(keys)
     if numbers is None:
@@ -72,7 +72,7 @@ def packed(
 
 
 def compressed(blocks: Iterable[Sequence[Bytes]]) -> list[bytes]:
-    """Return the data of blocks, each given in pieces, in fewer bytes; `decode_events` takes both."""
+    """Compress the data of blocks, each given in pieces; `decode_events` reads both forms."""
     import zstandard
 
     compress = zstandard.ZstdCompressor(level=_LEVEL).compress
@@ -82,7 +82,7 @@ def compressed(blocks: Iterable[Sequence[Bytes]]) -> list[bytes]:
 
 
 def _head(data: Bytes) -> bytes:
-    """Return what stands before bytes in msgpack."""
+    """Return the msgpack header of a byte string."""
     size = len(data)
     if size < 2**8:
         return b"\xc4" + size.to_bytes(1, "big")
@@ -92,7 +92,7 @@ def _head(data: Bytes) -> bytes:
 
 
 def encode_events(keys: Sequence[bytes], payloads: Sequence[bytes], numbers: Sequence[int] | None = None) -> bytes:
-    """Return a block's data, made of single events."""
+    """Encode single events as the data of a block."""
     import numpy as np
 
     ends = np.cumsum(np.fromiter(map(len, keys), np.uint32, len(keys)), dtype=np.uint32)
@@ -101,7 +101,7 @@ def encode_events(keys: Sequence[bytes], payloads: Sequence[bytes], numbers: Seq
 
 
 def one_line(payload: bytes) -> bytes:
-    """Return JSON without line breaks: they can stand between its parts only, where a space does as well."""
+    """Return JSON with its line breaks replaced by spaces; in JSON they only occur between tokens."""
     return payload.replace(b"\n", b" ") if b"\n" in payload else payload
 
 
@@ -116,7 +116,7 @@ def decode_events(stored: Stored) -> Events:
     payloads.pop()
     own = None if packed.numbers is None else np.frombuffer(packed.numbers, np.int64).tolist()
     n_numbers = block.count if own is None else len(own)
-    # Checked before as many numbers are made: what a block says of itself may be anything.
+    # Checked before allocating: the sizes in a block are untrusted.
     if not len(keys) == len(payloads) == n_numbers == block.count:
         raise CorruptError(
             f"the inbox's block at position {stored.position} of shard {block.shard} says {block.count} events and has "
@@ -136,7 +136,7 @@ def _unpacked(stored: Stored) -> _Packed:
 
 
 def _expanded(data: Bytes) -> Bytes:
-    """Return a block's data as they were before they were compressed; `ValueError` if that cannot be."""
+    """Decompress the data of a block; raise a `ValueError` if it is invalid."""
     if bytes(data[:4]) != _COMPRESSED:
         return data
     return expand(data, limit=_MOST_BYTES)

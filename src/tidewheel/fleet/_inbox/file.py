@@ -1,11 +1,11 @@
 """An inbox in a folder: several producers and readers on one machine, safe against crashes.
 
-The shards share one log, so that an append costs one write to the disk whatever shards it is for; an index in each entry
-lets a reader take only its own shards' blocks. The log is a row of files, each named by the position at which it begins.
+The shards share one log, so an append is one write to disk, whatever its shards. With the index in each entry, a reader
+reads only the blocks of its shards. The log is a sequence of files, each named by its first position.
 
-Appends happen under a lock, one after the other. The file `end` says how far the log is on the disk: it is moved after
-the entry has got there, and readers go no further. What a writer that died left behind it is finished, if whole, or cut
-off by whoever comes next. Finishing writes the bytes once more: after a sync that failed, the system takes them for
+Appends run under a lock, one at a time. The file `end` holds the durable end of the log: it is updated after the entry
+is on disk, and readers read no further. If a writer dies, the next one completes its last entry, if all of it was
+written, or truncates it. Completing writes the bytes again: after a failed sync, the system assumes that they are
 written.
 """
 
@@ -60,7 +60,7 @@ _SEGMENT = re.compile(r"(\d{20})\.log")
 _END = struct.Struct("<QQ")
 _TRIES = 1000
 _PIECES = 512
-"""How many pieces are written by one call; systems take 1,024 at most."""
+"""How many pieces one call writes; systems allow at most 1,024."""
 
 
 class _Description(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class _Description(msgspec.Struct, frozen=True):
 
 
 class FileInbox(Inbox):
-    """The log in one folder. `segment_bytes` is the size at which a new file is begun."""
+    """The log in one folder. `segment_bytes` is the size at which a new file begins."""
 
     max_block_bytes = 16 * 2**20
 
@@ -83,11 +83,11 @@ class FileInbox(Inbox):
         self._forked = False
         self._marks: dict[str, Mark] = {}
         self._known = -1
-        """How far the marks are known; -1: not at all."""
+        """The position up to which the marks are known; -1 if none are."""
         self._log_begins = 0
-        """Where the blocks of the newest file begin, behind its marks."""
+        """The position of the first block in the newest file, after its marks."""
         self._broken = -1
-        """The file that could not be synced, by its first position; nothing more is written to it."""
+        """The first position of a file whose sync failed; nothing more is written to it."""
         with self._explained():
             self._lock_file = open_file(f"{self._folder}/lock", os.O_RDWR)
             self._end_file = open_file(f"{self._folder}/end", os.O_RDWR)
@@ -187,7 +187,7 @@ class FileInbox(Inbox):
     def _entries(
         self, start: Mapping[int, int], end: Mapping[int, int]
     ) -> Iterator[tuple[int, entries.Found, memoryview]]:
-        """Give position, header and file of every entry of a range."""
+        """Yield position, header and file of every entry in a range."""
         ranges = [(first, end[shard]) for shard, first in start.items() if first < end[shard]]
         if not ranges:
             return
@@ -224,11 +224,11 @@ class FileInbox(Inbox):
             yield found
 
     def _recover(self) -> int:
-        """Finish or cut off what a writer that died left behind the end; return the end. Under the lock."""
+        """Complete or truncate what a dead writer left after the end; return the end. Requires the lock."""
         end = self._read_end(locked=True)
         bases = self._bases()
         if bases and bases[-1] > end:
-            # It died after it had made a new file and before it moved the end there, or the end was lost.
+            # The writer died after creating a new file and before updating the end, or the end was lost.
             end = bases[-1]
         base = bases[-1] if bases else 0
         if not bases or (size := os.path.getsize(self._path(base))) == end - base:
@@ -246,15 +246,15 @@ class FileInbox(Inbox):
         return base + whole
 
     def _is_stored(self, producer: str, session: str, block: Block, mark: Mark | None) -> bool:
-        # A producer that is not known begins, or was silent for so long that its marks are gone.
+        # The producer is new, or sent nothing for so long that its marks have expired.
         known = (session, block.first - 1) if mark is None else (mark.session, mark.last.get(block.shard, 0))
         return is_duplicate(block, session, known, producer, self.url)
 
     def _write(self, end: int, entry: Sequence[Bytes]) -> int:
-        """Put an entry, in pieces, behind the end, durably; return the end after it. Under the lock."""
+        """Append an entry, in pieces, durably; return the new end. Requires the lock."""
         bases = self._bases()
         base = bases[-1] if bases else 0
-        # Marks take no more room than half of what the blocks take, however many there are.
+        # Marks take at most half as much space as the blocks, however many there are.
         full = max(self._segment_bytes, 2 * (self._log_begins - base))
         if not bases or base == self._broken or end - self._log_begins >= full:
             end, base = self._begin_segment(end), end
@@ -272,7 +272,7 @@ class FileInbox(Inbox):
         return end + size
 
     def _learn(self, end: int) -> None:
-        """Bring the marks up to the end."""
+        """Read the marks up to the end."""
         if self._known == end:
             return
         bases = self._bases()
@@ -300,13 +300,13 @@ class FileInbox(Inbox):
         mark.last.update(last)
 
     def _begin_segment(self, end: int) -> int:
-        """Begin a new file with the marks that are needed still; return the end after it."""
+        """Begin a new file with the marks that are still needed; return the new end."""
         now = time.time()
         for mark in self._marks.values():
             mark.at = mark.at or now
         self._marks = {name: mark for name, mark in self._marks.items() if mark.at + marks_s(name) > now}
         data = entries.encode_marks(self._marks)
-        # Made whole under its name, so that the newest file always begins with marks.
+        # Renamed when complete, so that the newest file always begins with marks.
         FileStore(self._folder).create(f"{end:020}.log", data)
         self._log_begins = end + len(data)
         self._move_end(self._log_begins)
@@ -322,7 +322,8 @@ class FileInbox(Inbox):
                 if xxh64_intdigest(raw[:8]) == checksum:
                     return int(end)
         if locked:
-            return 0  # Nobody is writing it, so it is damaged; what is whole in the newest file tells.
+            # No process is writing it, so it is damaged; the entries of the newest file determine the end.
+            return 0
         raise CorruptError(f"{self._folder}/end does not match its checksum; open the inbox again to mend it")
 
     def _move_end(self, end: int) -> None:
@@ -390,7 +391,7 @@ def _opened(path: str, flags: int) -> Iterator[int]:
 
 
 def _write_all(descriptor: int, pieces: Sequence[Bytes], at: int) -> int:
-    """Write pieces one behind the other; return how many bytes they have."""
+    """Write pieces in order; return their size in bytes."""
     begin = at
     for first in range(0, len(pieces), _PIECES):
         few = pieces[first : first + _PIECES]
@@ -405,7 +406,7 @@ def _write_all(descriptor: int, pieces: Sequence[Bytes], at: int) -> int:
 
 
 def _described(store: FileStore, n_shards: int | None) -> _Description:
-    """Return what an inbox says of itself; make it if it is not there."""
+    """Return the description of an inbox; create it if it does not exist."""
     try:
         raw = store.read(_DESCRIPTION)
     except NotFound:
@@ -414,7 +415,7 @@ def _described(store: FileStore, n_shards: int | None) -> _Description:
                 f"there is no inbox at {store.url}; check the URL, or say how many shards a new one has"
             ) from None
         check_n_shards(n_shards)
-        # Whoever else makes it now may have another number in mind: what is there counts.
+        # Another process may create it at the same time with another number: the stored one counts.
         store.create(_DESCRIPTION, msgspec.json.encode(_Description(_FORMAT, n_shards, new_identity())))
         raw = store.read(_DESCRIPTION)
     try:

@@ -1,7 +1,6 @@
-"""What a job records of an inbox: positions by shard, and which inbox they are of.
+"""The stored position of an inbox: positions by shard, and the identity of the inbox.
 
-An inbox that was removed and made again has the old URL, and another identity. However long it is by then, its positions
-are others.
+An inbox that was deleted and created again has the old URL and another identity; its positions mean other events.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ _IDENTITY = "#id"
 
 
 def offsets_of(inbox: Inbox, positions: Mapping[int, int]) -> Offsets:
-    """Return what is recorded of positions in an inbox."""
+    """Return the stored form of positions in an inbox."""
     known = {_IDENTITY: inbox.identity} if inbox.identity else {}
     return {**{str(shard): position for shard, position in positions.items()}, **known}
 
 
 def recorded(position: Position) -> Mapping[str, int]:
-    """Return a position as it was recorded; versions that kept Spark's log had it as text."""
+    """Return a stored position; versions that kept Spark's log stored it as text."""
     if isinstance(position, str):
         return {} if position == "-" else json.loads(position)
     return position if isinstance(position, dict) else {}
@@ -40,12 +39,12 @@ def positions_of(position: Position) -> dict[int, int]:
 
 
 def identity_of(position: Position) -> int:
-    """Return the identity of the inbox that a position is of; 0 if it is not known."""
+    """Return the identity of the inbox of a position; 0 if it is unknown."""
     return int(recorded(position).get(_IDENTITY, 0))
 
 
 def check_identity(recorded: int, inbox: Inbox) -> None:
-    """Refuse an inbox that is not the one that a job has read."""
+    """Refuse another inbox than the one that the job has read."""
     if recorded and inbox.identity and recorded != inbox.identity:
         raise InboxError(
             f"the job has read the inbox with the identity {recorded}, and the one at {inbox.url} has "

@@ -1,4 +1,4 @@
-"""Payloads of events as columns, and which of them cannot be read so."""
+"""Parse payloads of events into columns, and find those that cannot be parsed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyarrow import json
 from tidewheel.errors import ConfigError
 
 Payload = Literal["raw", "columns", "plain"]
-"""What is made of a payload: itself as text, its fields as columns, or the one column `value`."""
+"""The columns of a payload: its text, its fields, or the one column `value`."""
 
 
 _TYPES = {
@@ -30,7 +30,7 @@ _TYPES = {
 
 
 class BadPayload(NamedTuple):
-    """A payload that cannot be read: which one of several it is, and why."""
+    """A payload that cannot be parsed: its index, and the reason."""
 
     place: int
     error: str
@@ -55,7 +55,7 @@ def simple_schema(declared: str) -> pa.Schema:
 def read_payloads(
     payloads: list[bytes], schema: pa.Schema, payload: Payload
 ) -> tuple[pa.RecordBatch, list[BadPayload]]:
-    """Return the payloads that can be read as columns, and those that cannot."""
+    """Return the columns of the payloads that can be parsed, and the others."""
     lines = _lines(payloads, payload)
     try:
         return _read(lines, len(payloads), schema), []
@@ -67,7 +67,7 @@ def read_payloads(
 
 
 def _bad(payloads: list[bytes], first: int, schema: pa.Schema, payload: Payload) -> list[BadPayload]:
-    """Return which of the payloads cannot be read, by looking at halves of them."""
+    """Find the payloads that cannot be parsed, by bisection."""
     try:
         _read(_lines(payloads, payload), len(payloads), schema)
         return []
@@ -88,7 +88,7 @@ def _lines(payloads: list[bytes], payload: Payload) -> bytes:
 
 
 def _read(lines: bytes, count: int, schema: pa.Schema) -> pa.RecordBatch:
-    lines.decode()  # Arrow takes text as it comes, valid or not.
+    lines.decode()  # Arrow does not check that text is valid UTF-8.
     if not count:
         return pa.RecordBatch.from_pylist([], schema=schema)
     parse = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")

@@ -86,14 +86,14 @@ class InboxSource(Source):
         self.dead_letters = None if dead_letters is None else Url(dead_letters)
 
     def declared(self, shape: Shape) -> Source:
-        """Take the columns from what the program declares, if nothing else tells them."""
+        """Use the columns that the program declares, unless `schema` was given."""
         if self.schema is not None or shape.schema() is None:
             return self
         plain = shape.kind == "scalar"
         return self._with(schema=shape.schema(), plain=plain)
 
     def reading(self, url: str, start: Mapping[int, int]) -> InboxSource:
-        """Return the same source over some shards of an inbox, each from a position on; 0 is the oldest that is there."""
+        """Return this source for some shards of an inbox, each from a position; 0 is the oldest one."""
         known = {shard: position for shard, position in start.items() if position}
         return self._with(url=url, shards=sorted(start), start=known)
 
@@ -125,7 +125,7 @@ class InboxSource(Source):
 
 
 def unread_events(url: str | Url, position: Position) -> dict[str, Unread]:
-    """Return by shard what an inbox holds that a job has not read at this position."""
+    """Return the backlog of an inbox at a position, by shard."""
     from tidewheel.fleet._inbox import lag, open_inbox
     from tidewheel.fleet._inbox.offsets import positions_of
 

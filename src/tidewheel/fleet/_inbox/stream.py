@@ -23,11 +23,11 @@ from tidewheel.fleet._inbox.offsets import check_identity, identity_of, offsets_
 from tidewheel.fleet._inbox.payloads import Payload, read_payloads
 
 _UNKNOWN_SIZE = 1 << 20
-"""The assumed size of a split in bytes: nobody has counted the events."""
+"""The assumed size of a split in bytes; the events are not counted."""
 
 
 class InboxSettings(msgspec.Struct, frozen=True):
-    """How an inbox is read."""
+    """How to read an inbox."""
 
     url: Url
     shards: list[int] | None
@@ -36,21 +36,21 @@ class InboxSettings(msgspec.Struct, frozen=True):
     partitions: int
     payload: Payload
     dead_letters: Url | None = None
-    """The URL of an inbox for events that cannot be read; None: such an event stops the job."""
+    """The URL of an inbox for events that cannot be read; with None, such an event stops the job."""
 
 
 class InboxReader(SourceReader):
-    """Reads by positions: the same range gives the same events."""
+    """Reads by position: the same range gives the same events."""
 
     def __init__(self, settings: InboxSettings, schema: pa.Schema) -> None:
-        """Take how to read: the driver opens the inbox when it is first asked, and each task opens its own."""
+        """Take the settings. The driver opens the inbox on first use, and each task opens its own connection."""
         self.settings, self.schema = settings, schema
         self._declared = schema
         self._opened: Inbox | None = None
         self._last: dict[int, int] | None = None
 
     def start(self) -> Position:
-        """Begin where the settings say, or with the oldest event."""
+        """Return the configured start, or the oldest event."""
         inbox = self._inbox()
         shards = range(inbox.n_shards) if self.settings.shards is None else self.settings.shards
         if unknown := [shard for shard in shards if not 0 <= shard < inbox.n_shards]:
@@ -86,7 +86,7 @@ class InboxReader(SourceReader):
         return sum(count for _, _, count in self._inbox().sizes(positions_of(start), positions_of(end)))
 
     def splits(self, start: Position, end: Position, tasks: int) -> list[Split]:
-        """Deal the shards that have a range to the tasks."""
+        """Distribute the shards with new events among the tasks."""
         first, last = positions_of(start), positions_of(end)
         moved = [shard for shard in last if first[shard] < last[shard]]
         slices = [moved[number :: self.settings.partitions] for number in range(self.settings.partitions)]
@@ -127,7 +127,7 @@ class InboxSplit(Split):
         begin = {shard: first for shard, first, _ in self.ranges}
         end = {shard: last for shard, _, last in self.ranges}
         with open_inbox(self.settings.url) as inbox:
-            # The inbox may have been made again since the batch was planned.
+            # The inbox may have been created again since the batch was planned.
             check_identity(self.identity, inbox)
             for stored in inbox.read(begin, end):
                 batch = self._raw(inbox, stored) if self.settings.payload == "raw" else self._columns(inbox, stored)
@@ -164,7 +164,7 @@ class InboxSplit(Split):
         return rows
 
     def _decoded(self, inbox: Inbox, stored: Stored) -> Events:
-        """Return the events of a block. A block that is no block is put aside as one event."""
+        """Return the events of a block. An invalid block is treated as one bad event."""
         try:
             return decode_events(stored)
         except CorruptError as error:
@@ -175,7 +175,7 @@ class InboxSplit(Split):
             return Events([], [], [])
 
     def _set_aside(self, inbox: Inbox, stored: Stored, bad: list[DeadEvent]) -> None:
-        """Put events that cannot be read to the dead letters, or refuse the batch, unless they are to be skipped."""
+        """Send events that cannot be read to the dead letters, or refuse the batch; skip those marked to be skipped."""
         skipped = inbox.skipped()
         shard, position = stored.block.shard, stored.position
         left = [each for each in bad if (shard, position, each.number) not in skipped]

@@ -1,9 +1,9 @@
 """An inbox in a JetStream stream of a NATS server or cluster (2.11 or newer).
 
-One message is one block; its subject is `name.shard.producer`, its position its number in the stream, and its stamp is in
-a header. A message says which number the last one of its subject must have: a block that is sent twice, however late, is
-refused by the server, and no window of time is involved. A refused one is looked up, so that its producer learns what stands
-there. What a trimmed block told of its producer is kept in a stream beside it.
+A message is a block; its subject is `name.shard.producer`, its position is its sequence in the stream, and its stamp is
+in a header. A message names the expected last sequence of its subject, so the server rejects a block that is sent
+twice, however late: there is no time window. After a rejection, the inbox reads the last block of the subject to find
+out what is stored. The marks of deleted blocks are kept in a second stream.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _STREAM_EXISTS = 10058
 _STREAM_NOT_FOUND = 10059
 _FETCH, _FETCH_BYTES = 500, 32 * 2**20
 _FORMAT = 3
-"""What new inboxes have: their blocks are compressed. An older version refuses to open them."""
+"""The format of new inboxes: blocks are compressed. Older versions refuse to open them."""
 _UNCOMPRESSED_FORMAT = 2
-"""What may be used still; its blocks are written as older versions read them."""
+"""The older format, which is still supported; its blocks are written so that older versions can read them."""
 _HEADROOM = 1024
 
 
 class _Last(msgspec.Struct, frozen=True):
     """The last message of a subject: its number in the stream, and the session and number of its last event.
 
-    Without a sequence it was trimmed; without a number too, there never was one, or it was forgotten.
+    Without a sequence, the message was deleted; without a number too, there was none, or its marks expired.
     """
 
     sequence: int = 0
@@ -81,9 +81,9 @@ class NatsInbox(Inbox):
         if n_shards is not None:
             check_n_shards(n_shards)
         self._last: dict[tuple[str, int], _Last] = {}
-        """By producer and shard what was stored last, as far as is known here."""
+        """By producer and shard, the last known stored message."""
         self._unanswered: set[tuple[str, int]] = set()
-        """Of which blocks were sent and not answered."""
+        """Producers and shards with blocks that were sent and not answered."""
         self._forked = False
         with _as_inbox_errors():
             self._connection = NatsConnection(server, timeout=timeout)
@@ -182,10 +182,10 @@ class NatsInbox(Inbox):
         if not self._forked:
             self._connection.close()
 
-    # Within the loop's thread.
+    # The methods below run in the event loop.
 
     async def _opened(self, n_shards: int | None, replicas: int) -> int:
-        """Find the stream, or make it; return its number of shards."""
+        """Find or create the stream; return its number of shards."""
         from nats.js.api import StreamConfig
         from nats.js.errors import APIError
 
@@ -214,7 +214,7 @@ class NatsInbox(Inbox):
             except APIError as refused:
                 if refused.err_code != _STREAM_EXISTS:
                     raise ConfigError(f"{self.url} cannot be made: {refused.description}") from refused
-            # Whoever else makes it now may have another number in mind: what is there counts.
+            # Another process may create it at the same time with another number: the stored one counts.
             info = await self._stream.stream_info(self._name)
         metadata = info.config.metadata or {}
         found = int(metadata.get("tidewheel-shards", 0))
@@ -240,7 +240,7 @@ class NatsInbox(Inbox):
         results = await asyncio.gather(
             *(self._append(producer, session, block) for block in blocks), return_exceptions=True
         )
-        # All have ended, so none is on its way any more when the caller hears of a failure.
+        # All requests have ended, so none is in flight when the caller gets the error.
         failures = [result for result in results if isinstance(result, BaseException)]
         lasting = [failure for failure in failures if isinstance(failure, InboxError)]
         if failures:
@@ -255,7 +255,7 @@ class NatsInbox(Inbox):
             begins = is_anonymous(producer) and block.first == 1 and (producer, block.shard) not in self._unanswered
             last = _Last() if begins else await self._look_up(producer, block.shard)
         while True:
-            # A producer that is not known begins, or was silent for so long that its marks are gone.
+            # The producer is new, or sent nothing for so long that its marks have expired.
             mark = (last.session, last.number) if last.number else (session, block.first - 1)
             if is_duplicate(block, session, mark, producer, self.url):
                 return
@@ -291,7 +291,7 @@ class NatsInbox(Inbox):
         return last
 
     async def _last_of(self, subject: str, sequence: int, headers: Mapping[str, str] | None) -> _Last:
-        """Return what the last message of a subject tells of its producer; if it is a foreign one, the last block does."""
+        """Return the stamp of the last message of a subject; if it is a foreign message, that of the last block."""
         found = stamp(subject, headers, self.n_shards)
         if found is None and (block := await self._stamps.last_of(subject)) is not None:
             found = block.stamp
@@ -300,7 +300,7 @@ class NatsInbox(Inbox):
         else:
             _, shard, producer = subject.rsplit(".", 2)
             session, number = (await self._marks.of(producer)).get(int(shard), ("", 0))
-        # The server compares with the number of the last message, whoever has sent it.
+        # The server compares with the sequence of the last message, whoever has sent it.
         return _Last(sequence, session, number)
 
     async def _marks_of(self, producer: str) -> dict[int, int]:
@@ -314,10 +314,10 @@ class NatsInbox(Inbox):
         return {shard: each.number for shard, each in last.items() if each.number}
 
     async def _purge(self, first: int, below: int, older_than: float) -> None:
-        """Remove messages below a number that are old enough; the marks of their producers stay."""
+        """Delete messages below a sequence that are old enough; the marks of their producers remain."""
         if older_than:
             since = datetime.now(UTC) - timedelta(seconds=older_than)
-            while first < below:  # Times grow along the stream: look for the first message that is young.
+            while first < below:  # Times increase along the stream: find the first message that is too young.
                 middle = (first + below) // 2
                 found = await self._stream.get_msg(self._name, seq=middle, subject=f"{self._name}.>", next=True)
                 if found.time < since:
@@ -328,7 +328,7 @@ class NatsInbox(Inbox):
         await self._stream.purge_stream(self._name, seq=below)
 
     async def _keep_marks(self, below: int) -> None:
-        """Write down what the last messages of producers tell that are about to be removed."""
+        """Store the marks of producers whose last messages are about to be deleted."""
         marks: dict[str, Marks] = {}
         now = time.time()
         for position, at, found in await self._stamps.last_blocks():
@@ -341,7 +341,9 @@ class NatsInbox(Inbox):
         return (await self._stream.stream_info(self._name)).state
 
     async def _fetched(self, shard: int, start: int, most: int) -> tuple[list[Stored], int]:
-        """Return the next blocks of a shard from a position on, and the position behind them; the same if there are no more."""
+        """Return the next blocks of a shard from a position, and the position after them; the same position if there
+        are none.
+        """
         subscription = await self._client.subscribe(self._client.new_inbox())
         try:
             request = {
@@ -371,7 +373,7 @@ class NatsInbox(Inbox):
             await subscription.unsubscribe()
 
     async def _has_more(self, shard: int, start: int, end: int) -> bool:
-        """Ask the leader whether a shard has a message in a range: another server may lag behind."""
+        """Ask the leader whether a shard has a message in a range, because another server may lag behind."""
         from nats.js.errors import NotFoundError
 
         try:

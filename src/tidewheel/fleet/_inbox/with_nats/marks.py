@@ -1,8 +1,8 @@
-"""What a NATS inbox remembers besides its blocks: the marks of producers, and events to skip.
+"""The marks of producers and the events to skip, which a NATS inbox keeps in separate streams.
 
-The marks are in the stream `<name>-marks`, one message for each producer, which the server removes when the producer has
-been silent for `NAMED_MARKS_S`. A producer's marks are written when blocks of it are about to be trimmed. The events to
-skip are one message in the stream `<name>-skipped`, and stay: an event can be read for as long as it is not trimmed.
+The marks are in the stream `<name>-marks`, one message per producer, which the server deletes when the producer has
+sent nothing for `NAMED_MARKS_S`. The marks of a producer are written when its blocks are about to be deleted. The
+events to skip are one message in the stream `<name>-skipped`, which never expires.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WRONG_LAST_SEQUENCE = 10071
 
 
 class NatsMarks:
-    """The marks of producers. All within the loop of the connection."""
+    """The marks of producers. All methods run in the event loop of the connection."""
 
     def __init__(self, connection: NatsConnection, inbox: str, replicas: int) -> None:
         self._messages = _LastMessages(connection, f"{inbox}-marks", replicas, NAMED_MARKS_S)
@@ -36,7 +36,7 @@ class NatsMarks:
         return self._decoded((await self._messages.read(f"producer.{producer}"))[1])
 
     async def add(self, producer: str, marks: Marks) -> None:
-        """Put marks to those of a producer; the higher number counts."""
+        """Merge marks into those of a producer; the higher number counts."""
 
         def merged(data: bytes) -> bytes:
             known = self._decoded(data)
@@ -55,7 +55,7 @@ class NatsMarks:
 
 
 class NatsSkipped:
-    """The events to skip. All within the loop of the connection."""
+    """The events to skip. All methods run in the event loop of the connection."""
 
     def __init__(self, connection: NatsConnection, inbox: str, replicas: int) -> None:
         self._messages = _LastMessages(connection, f"{inbox}-skipped", replicas, None)
@@ -65,7 +65,7 @@ class NatsSkipped:
         return self._decoded((await self._messages.read("events"))[1])
 
     async def add(self, event: tuple[int, int, int], oldest: int) -> None:
-        """Put one event to those; let go of those before the oldest position that the inbox has."""
+        """Add an event; delete those before the oldest position of the inbox."""
 
         def added(data: bytes) -> bytes:
             readable = {each for each in self._decoded(data) if each[1] >= oldest}
@@ -78,14 +78,14 @@ class NatsSkipped:
 
 
 class _LastMessages:
-    """A stream that keeps the last message of each subject, for `max_age` seconds, or for good."""
+    """A stream that keeps the last message of each subject, for `max_age` seconds or forever."""
 
     def __init__(self, connection: NatsConnection, name: str, replicas: int, max_age: float | None) -> None:
         self._stream, self._name, self._replicas, self._max_age = connection.jetstream, name, replicas, max_age
         self.where = f"{name} of {connection.url}"
 
     async def read(self, what: str) -> tuple[int, bytes]:
-        """Return the last message of a subject and its sequence, or nothing."""
+        """Return the last message of a subject and its sequence; an empty one if there is none."""
         from nats.js.errors import APIError
 
         try:
@@ -97,7 +97,7 @@ class _LastMessages:
         return int(message.seq), message.data or b""
 
     async def change(self, what: str, change: Callable[[bytes], bytes]) -> None:
-        """Replace the last message of a subject; if somebody else did so first, change what is there then."""
+        """Update the last message of a subject; retry if another process was faster."""
         from nats.js.errors import APIError, NoStreamResponseError
 
         while True:

@@ -22,14 +22,14 @@ _NUMBER = r"(?:0|[1-9][0-9]{0,18})"
 _SUBJECT = re.compile(rf"[^.]+\.(?P<shard>{_NUMBER})\.(?P<producer>[^.]+)")
 _STAMP = re.compile(rf"(?P<session>[^ ]*) (?P<first>{_NUMBER}) (?P<count>{_NUMBER}) (?P<through>{_NUMBER})")
 _MOST_EVENTS = 64 * 2**20
-"""More than a block can have: an event takes at least a byte, and a block has no more bytes than that."""
+"""More than a block can have: an event takes at least a byte, and a block has fewer bytes."""
 _FETCH = 1000
 _SOME = 5_000
 _CONSUMER_LIVES_S = 30
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """Who sent a block, in which session, and its numbers."""
+    """The producer, session and numbers of a block."""
 
     shard: int
     producer: str
@@ -44,7 +44,7 @@ class Stamp(msgspec.Struct, frozen=True):
         return self.through or self.first + self.count - 1
 
     def block(self, data: bytes) -> Block:
-        """Return the block with these data."""
+        """Return the block with this data."""
         return Block(self.shard, self.first, self.count, data, self.through)
 
 
@@ -54,9 +54,9 @@ def header(session: str, block: Block) -> dict[str, str]:
 
 
 def stamp(subject: str, headers: Mapping[str, str] | None, n_shards: int) -> Stamp | None:
-    """Return the stamp of a message; None if the message is no block of an inbox, and something else has sent it.
+    """Return the stamp of a message; None for a foreign message, which is not a block of an inbox.
 
-    Whoever may publish to the server can send a message to the inbox's stream. Readers pass such messages over.
+    Any client of the server can send a message to the stream of the inbox. Readers skip such messages.
     """
     shard, numbers = shard_in(subject, n_shards), _STAMP.fullmatch((headers or {}).get(_HEADER, ""))
     if shard is None or numbers is None:
@@ -77,7 +77,7 @@ def shard_in(subject: str, n_shards: int) -> int | None:
 
 
 async def headers_of(connection: NatsConnection, stream: str, **which: Any) -> AsyncGenerator[Message, None]:
-    """Give messages of a stream without their data: all those that a consumer with these settings gives now."""
+    """Yield the available messages of a consumer with these settings, without their data."""
     config = {
         "ack_policy": "none",
         "mem_storage": True,
@@ -116,14 +116,16 @@ class FoundBlock(NamedTuple):
 
 
 class NatsStamps:
-    """Reads the stamps of an inbox's blocks, past foreign messages. All within the loop of the connection."""
+    """Reads the stamps of an inbox's blocks and skips foreign messages. All methods run in the event loop of the
+    connection.
+    """
 
     def __init__(self, connection: NatsConnection, inbox: str, n_shards: int) -> None:
         self._connection, self._inbox, self._n_shards = connection, inbox, n_shards
         self._warned = False
 
     async def some(self, start: int) -> list[FoundBlock]:
-        """Return some blocks from a position on; none if there are no more."""
+        """Return some blocks from a position; none if there are no more."""
         which = {"deliver_policy": "by_start_sequence", "opt_start_seq": start, "filter_subject": f"{self._inbox}.*.*"}
         found: list[FoundBlock] = []
         async with contextlib.aclosing(self._blocks(**which)) as blocks:
@@ -141,7 +143,7 @@ class NatsStamps:
         return last
 
     async def last_blocks(self) -> list[FoundBlock]:
-        """Return the last block of every producer and shard, also where a foreign message follows it."""
+        """Return the last block of every producer and shard, also if a foreign message follows it."""
         which = {"deliver_policy": "last_per_subject", "filter_subject": f"{self._inbox}.*.*"}
         last: dict[str, FoundBlock | None] = {}
         async for message in headers_of(self._connection, self._inbox, **which):
@@ -152,7 +154,7 @@ class NatsStamps:
         return [block for block in last.values() if block is not None]
 
     def foreign(self, position: int, subject: str) -> None:
-        """Warn of a message that is no block; once, since every reader meets it."""
+        """Warn of a foreign message, once per process."""
         if not self._warned:
             self._warned = True
             _LOG.warning(
