@@ -15,6 +15,7 @@ from tidewheel._subjects import added
 _OWN = (
     "new",
     "run",
+    "standby",
     "status",
     "stop",
     "reset",

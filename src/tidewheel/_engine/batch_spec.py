@@ -53,6 +53,8 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """The types of the keys that earlier batches had, as a report has them: a record with another one is rejected."""
     silent: bool = False
     """Whether tasks count output instead of staging it, because the batch publishes nothing."""
+    warms: bool = False
+    """Whether tasks only load the program and bring their local copies up to date; no step runs."""
     figures: bool = False
     """Whether tasks measure the time and the state size of steps."""
 

@@ -61,6 +61,11 @@ class BatchState:
         stored = ShardMap.of(self.opened.parts, self._spec.n_shards).of_task(self._partition, self._spec.parallelism)
         return sorted({*stored, *filter(self._is_mine, self.opened.touched())})
 
+    def update_copies(self) -> None:
+        """Bring the local copies of the task's shards up to date."""
+        for shard in self.shards():
+            self.opened.reader(shard)
+
     def all_shards(self) -> list[int]:
         """Return the shards of this task that the run has."""
         spec = self._spec

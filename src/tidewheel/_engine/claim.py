@@ -14,7 +14,7 @@ from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.unpublished import carried, taken_back
 from tidewheel._core import faults
-from tidewheel._engine.job_lease import JobLease
+from tidewheel._engine.job_lease import LEASE_SECONDS, JobLease
 from tidewheel.errors import FencedError, StateError
 
 CLAIMED = faults.declare("start.claimed", "the claim is in the chain, nothing else has happened")
@@ -33,6 +33,8 @@ class ClaimTerms:
 
     The start publishes the unpublished output of all other sinks, and retracts their void output.
     """
+    lease: float = LEASE_SECONDS
+    """How many seconds the lease stays valid without renewal."""
 
 
 def check_alone(manifest: Manifest) -> None:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidewheel._cells.cell import Snapshot
+from tidewheel._cells.cell import Exchange, Snapshot
 from tidewheel._cells.connection import Connection
 from tidewheel._cells.errors import CellError
 from tidewheel._cells.job_place import HOLDER, ORDERS
@@ -128,13 +128,21 @@ class JobLease:
         """
         while self._thread is None:
             standing = self._cell.refresh() if take_over else self._free(job)
-            exchange = self._cell.compare_exchange_at(standing.version, self._this_process())
-            if exchange.applied:
-                self._wake.clear()
-                self._thread = threading.Thread(target=self._keep, name="tidewheel-lease", daemon=True)
-                self._thread.start()
-            elif exchange.seen is not None and not take_over:
+            exchange = self._take(standing.version)
+            if not exchange.applied and exchange.seen is not None and not take_over:
                 raise _held(job, exchange.seen)
+
+    def take(self, version: int) -> bool:
+        """Take the lease if its cell still has this version, at which a `LeaseWatch` saw it free; return whether it is held."""
+        return self._thread is not None or self._take(version).applied
+
+    def _take(self, version: int) -> Exchange[Holder]:
+        exchange = self._cell.compare_exchange_at(version, self._this_process())
+        if exchange.applied:
+            self._wake.clear()
+            self._thread = threading.Thread(target=self._keep, name="tidewheel-lease", daemon=True)
+            self._thread.start()
+        return exchange
 
     def check(self, job: str) -> None:
         """Raise a `HeldError` if somebody else has taken the lease since it was acquired."""
@@ -244,12 +252,14 @@ class LeaseWatch:
         self._cell = connection.reader(HOLDER, Holder, namespace=ORDERS, type_name="tidewheel.JobHolder")
         self._clock = clock
         self._version, self._seen_at = -1, 0.0
+        self.version = -1
+        """The version of the lease's cell at the last look."""
         self._renewals = 0
 
     def look(self) -> LeaseState:
         """Return who holds the job, or did so last."""
         standing = self._cell.refresh()
-        holder = standing.value
+        holder, self.version = standing.value, standing.version
         if holder is None:
             return LeaseState(None, False)
         if standing.version != self._version:
@@ -260,6 +270,11 @@ class LeaseWatch:
         if free_in(holder, here, alive, self._clock(), self._seen_at) <= 0:
             return LeaseState(holder, False)
         return LeaseState(holder, True, holder.shares_clock(here) or self._renewals > 1)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the lease's cell changes after the last look, at most for so many seconds."""
+        with suppress(TimeoutError):
+            self._cell.when.updated(timedelta(seconds=seconds), since=self.version)
 
 
 def _held(job: str, holder: Holder) -> HeldError:

@@ -134,6 +134,10 @@ class ChainRun(ABC):
         self.head, self._clock_ahead = newest, False
         self.poll_clock.interrupt()
 
+    def stop_ordered(self) -> bool:
+        """Return whether the run was ordered to stop."""
+        return self.cells.stop_ordered(self.token)
+
     def enter(self, phase: str | None) -> None:  # noqa: B027  # not every kind of run is looked at by its lease
         """Show the phase of the run's start in the job's status; None: the start is over."""
 
@@ -356,7 +360,7 @@ class JobRun(ChainRun):
         super().__init__(job, plan, job.name, secrets.token_hex(6))
         self._declared = plan
         self.terms = terms or ClaimTerms()
-        self.lease = JobLease(self.cells.connection, self.token)
+        self.lease = JobLease(self.cells.connection, self.token, self.terms.lease)
         self._found: Manifest | None = None
         """The newest commit before this run's own."""
         self._to_release.callback(lambda: self.lease.release(failed=self._failed))

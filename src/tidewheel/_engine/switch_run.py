@@ -35,8 +35,8 @@ from tidewheel._engine.follower import Compute, Follower
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.recorded_input import RecordedInput
-from tidewheel._engine.run import JobRun
 from tidewheel._engine.shadow import batches_since
+from tidewheel._engine.take_over_run import TakeOverRun
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel.errors import ConfigError, NotFound, StateError
 
@@ -75,7 +75,7 @@ Accept = Callable[[Switching], bool]
 """Decides, with the differences, whether the new program takes over."""
 
 
-class SwitchRun(JobRun):
+class SwitchRun(TakeOverRun):
     """A run that takes over a running job with another program."""
 
     compute: Compute
@@ -87,24 +87,16 @@ class SwitchRun(JobRun):
         self._last, self._accept = last, accept
         self._fork = f"{job.name}/switch-{self.token}"
         self._pin = f"switch-{self.token}"
-        self._claimed = False
         self._rows: dict[str, list[int]] = {}
         self._followed = 0
 
     def reserve(self) -> None:
-        """Check the program against the newest commit. The lease stays with the run that is to be replaced."""
-        newest = self._found = self.checkpoints.latest()
-        if newest is None:
+        super().reserve()
+        if self._found is None:
             raise NotFound(
                 f"job {self.job.name!r} at {self.store.url} has no commit, so there is no program to replace: start it with "
                 "`tidewheel run`"
             )
-        self.check(newest)
-
-    def start_sinks(self) -> None:
-        """Start the sinks once the job is claimed: until then they are the running program's."""
-        if self._claimed:
-            super().start_sinks()
 
     def begin(self) -> None:
         check_no_move(self.store, self.job.name)
@@ -140,7 +132,7 @@ class SwitchRun(JobRun):
             declare(self.store, self.job)
             self.head = self.checkpoints.commit(adopted(self.head, follower.head))
             faults.point(SWITCHED)
-        self._claimed = True
+        self._took_over = True
         self.start_sinks()
 
     @contextlib.contextmanager

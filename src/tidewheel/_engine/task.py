@@ -166,6 +166,8 @@ class _Step:
     def run(
         self, batches: Iterator[pa.RecordBatch], splits: Sequence[SourceSplit], source: int
     ) -> Iterator[pa.RecordBatch]:
+        if self.spec.warms:
+            self.state.update_copies()
         if self.spec.behind and self.level > 0:
             self._catch_up()
             if self.pending:
@@ -177,7 +179,7 @@ class _Step:
             if self.pending:
                 yield self._drained()
         self._finish_combining(self.level)
-        for node in self.nodes:
+        for node in () if self.spec.warms else self.nodes:
             process = self.processes[node.id]
             self.busy.begin(node.name)
             process.on_end_of_data()

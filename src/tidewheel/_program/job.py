@@ -430,6 +430,27 @@ class Job:
         chosen = chosen_options("switch", options, {}, until=until, parallelism=parallelism, state=state)
         return in_this_thread(run_on_spark(self, chosen, SwitchTerms(last, accept)))
 
+    def standby(
+        self,
+        *,
+        parallelism: int | None = None,
+        state: str | None = None,
+        options: RunOptions | None = None,
+    ) -> RunResult:
+        """Wait, ready to work, until the run that has the job is gone; then take the job over and run it until it ends.
+
+        Meanwhile Spark runs, the program is loaded, and local copies of the state follow the commits. A run is gone if it
+        ended, or if its process does not renew its lease (`RunOptions(lease="5 s")`). A run that was only paused is fenced
+        and commits nothing more. If no run has the job, this one takes it at once. If somebody stops the job by
+        `tidewheel stop` or `StoredJob.stop`, the standby ends too.
+
+        - `parallelism`, `state`, `options`: as for `run`.
+        """
+        from tidewheel._program.running import StandbyTerms, chosen_options, in_this_thread, run_on_spark
+
+        chosen = chosen_options("standby", options, {}, parallelism=parallelism, state=state)
+        return in_this_thread(run_on_spark(self, chosen, StandbyTerms()))
+
     def start(
         self,
         *,

@@ -253,6 +253,11 @@ def chosen_options(method: str, options: RunOptions | None, old: Mapping[str, An
 
 
 @dataclass(frozen=True)
+class StandbyTerms:
+    """The run waits until the run that has the job is gone."""
+
+
+@dataclass(frozen=True)
 class SwitchTerms:
     """How a run replaces the program of a running job."""
 
@@ -261,30 +266,35 @@ class SwitchTerms:
     accept: Accept
 
 
-def run_on_spark(job: Job, options: RunOptions, switch: SwitchTerms | None = None) -> Run:
-    """Return a run on Spark that has not started; raise for an invalid graph. `switch`: it replaces a running program."""
+def run_on_spark(job: Job, options: RunOptions, terms: SwitchTerms | StandbyTerms | None = None) -> Run:
+    """Return a run on Spark that has not started; raise for an invalid graph. `terms`: how it takes over from another run."""
     plan = job.plan()
     if options.state is not None:
         job.state = absolute(options.state)
     metrics = _metrics(job.name, options)
     if not options.bounded:
         check_clock(job.graph)
-    if not options.take_over and switch is None:
+    if not options.take_over and terms is None:
         _check_free(job)
 
     def driver() -> Driving:
         # Import Spark in the run's own thread, because the import is slow.
-        from tidewheel._spark.driver import Driver
+        from tidewheel._spark.driver import Driver, terms_of
 
-        if switch is None:
+        if terms is None:
             return Driver(job, plan, options, metrics=metrics)
-        from tidewheel._engine.claim import ClaimTerms
+        if isinstance(terms, StandbyTerms):
+            from tidewheel._engine.standby_run import StandbyRun
+
+            standby = StandbyRun(job, plan, terms_of(options))
+            driver = Driver(job, plan, options, standby, metrics=metrics)
+            standby.stand_by, standby.warm = driver.stand_by, driver.warm
+            return driver
         from tidewheel._engine.switch_run import SwitchRun
 
-        terms = ClaimTerms(True, options.allow_dropped_state, options.drop_unpublished)
-        run = SwitchRun(job, plan, terms, switch.last, switch.accept)
-        driver = Driver(job, plan, options, run, metrics=metrics)
-        run.compute = driver.compute
+        switch = SwitchRun(job, plan, terms_of(options), terms.last, terms.accept)
+        driver = Driver(job, plan, options, switch, metrics=metrics)
+        switch.compute = driver.compute
         return driver
 
     def serving() -> Iterable[AbstractContextManager[object]]:

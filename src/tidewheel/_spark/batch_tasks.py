@@ -37,7 +37,7 @@ class BatchTasks(Closing):
         self._pool: WorkerPool | None = program.worker_pool() if local else None
         self._runners: list[TaskRunner] = [program] if self._pool is None else [self._pool, program]
         self._work = WorkEstimate()
-        self._whole = False
+        self._warmed = self._whole = False
         """Whether tasks read whole records, even if the program's functions read only a part of them."""
 
     def run(
@@ -72,6 +72,18 @@ class BatchTasks(Closing):
         """Run the tasks of a batch that has no records: its work is what is due in the state."""
         layout = in_one_task(spec, self._levels, []) if _holds_little(state) else divided(spec, self._levels, [], None)
         return self._run(layout)
+
+    def warm(self, spec: BatchSpec) -> None:
+        """Load the program and bring local copies up to date, in the processes that batches will run in."""
+        spec = msgspec.structs.replace(spec, warms=True, silent=True, behind={}, epoch=None)
+        if self._pool is None or not self._warmed:
+            # The query of a batch with a shuffle.
+            self._program.reports(divided(spec, self._levels, [], None))
+            self._warmed = True
+        if self._pool is not None:
+            self._pool.count_batch()
+            # Each process of the pool opens the shards that it will have.
+            self._run(Layout(spec, self._levels[-1:], [[]] * spec.parallelism))
 
     def cancel(self) -> None:
         """End what runs in the pool in the middle of a batch. What Spark runs is Spark's to end."""

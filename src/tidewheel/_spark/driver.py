@@ -57,7 +57,7 @@ from tidewheel._spark.masters import check_reachable, is_local, local_folder
 from tidewheel._spark.merging import merge_on
 from tidewheel._spark.options import RunOptions
 from tidewheel._spark.program import Program
-from tidewheel._spark.progress import FIRST_BATCH, BatchProgress, RunResult
+from tidewheel._spark.progress import FIRST_BATCH, STANDBY, BatchProgress, RunResult
 from tidewheel._spark.restarts import Restarts
 from tidewheel._spark.session import is_own, session
 from tidewheel._spark.shipping import ship
@@ -80,6 +80,12 @@ _POLLS_PER_STATUS = 25
 
 class _Stopped(Exception):
     """Raised where a batch, or a phase of the start, must not begin because the run was asked to stop."""
+
+
+def terms_of(options: RunOptions) -> ClaimTerms:
+    """Return what these options allow a run to do when it claims its job."""
+    lease = seconds(options.lease, "lease")
+    return ClaimTerms(options.take_over, options.allow_dropped_state, options.drop_unpublished, lease)
 
 
 class Driver:
@@ -106,8 +112,7 @@ class Driver:
         """
         self.job, self.plan, self.options = job, plan, options
         self._node, self._metrics, self._finishes = node, metrics, finishes
-        terms = ClaimTerms(options.take_over, options.allow_dropped_state, options.drop_unpublished)
-        self.run = run or JobRun(job, plan, terms)
+        self.run = run or JobRun(job, plan, terms_of(options))
         self.local = Path(local_folder(options.local))
         self._scratch = self.local / f"{self._spark_prefix}{os.getpid()}-{self.run.token}"
         """For the checkpoint folders of the streaming queries that read users' DataFrames."""
@@ -413,7 +418,7 @@ class Driver:
 
     def _check_stop_order(self) -> None:
         """Stop if a process has ordered it."""
-        if self.run.cells.stop_ordered(self.run.token):
+        if self.run.stop_ordered():
             self.stop()
 
     def _waiting(self, loop: BatchLoop) -> bool:
@@ -489,6 +494,21 @@ class Driver:
             raise _Stopped
         found, _ = self.tasks.run(msgspec.structs.replace(spec, local=self._local_everywhere), splits, {})
         return found
+
+    def stand_by(self) -> None:
+        """Show that the run waits while another run has the job. `_Stopped` if it is to stop."""
+        # The sources are the other run's: some give a record to one reader only. They are opened again for the first batch.
+        self._close_readers()
+        self._enter(STANDBY)
+
+    def warm(self) -> None:
+        """Prepare the processes that run tasks for a batch that follows the newest commit."""
+        try:
+            self.tasks.warm(self._spec(asks=False))
+        except Exception as error:
+            if jvm.ended(error) is not None:
+                raise
+            _LOG.warning("job %r: local copies are not updated: %s", self.job.name, summary_line(error))
 
     def _frames(self, starts: Positions, ends: Positions) -> dict[int, DataFrame]:
         """Return the frames of the sources that Spark reads and that have something new, by their numbers."""

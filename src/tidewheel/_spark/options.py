@@ -32,6 +32,9 @@ _LEAST_TICK = 1_000_000
 _LEAST_BATCH = 100_000_000
 """The shortest wanted duration of a batch in ns: most of a shorter batch does not depend on its size."""
 
+_LEAST_LEASE = 10**9
+"""The shortest lease in ns: with a shorter one, a busy machine would lose its jobs."""
+
 Until = Literal["caught-up", "end"]
 """When a run ends by itself."""
 
@@ -113,6 +116,14 @@ class RunOptions:
     ] = 0
     backoff: Annotated[Duration, Option(duration(), "The wait before the first restart; doubles each time.")] = "1 s"
     take_over: Annotated[bool, Option(FLAG, "Fence the current run: it stops at its next commit.")] = False
+    lease: Annotated[
+        Duration,
+        Option(
+            duration(least=_LEAST_LEASE),
+            "How long another machine waits for a sign of life before it takes the job of a dead run; the run renews its lease "
+            "three times in that time.",
+        ),
+    ] = "15 s"
     allow_dropped_state: Annotated[
         Collection[str],
         Option(NAMES.shown("STEP"), "Delete the state of this step, which the program no longer has; can be repeated."),
@@ -161,8 +172,8 @@ class RunOptions:
     progress: Callable[[BatchProgress], None] | None = None
     """Called with each committed batch."""
     on_phase: Callable[[str | None], None] | None = None
-    """Called with each phase of the start: "checking", "Spark", "hosts", "claiming", "rebuilding" and "first batch"; and
-    with None when the first batch is committed or the sources have no data."""
+    """Called with each phase of the start: "checking", "Spark", "hosts", "claiming", "standby" (in `Job.standby`),
+    "rebuilding" and "first batch"; and with None when the first batch is committed or the sources have no data."""
     on_readers: Callable[[Mapping[str, str]], None] | None = None
     """Called at the start with the reader of each source: "arrow", or "spark, because it is a DataFrame"."""
 

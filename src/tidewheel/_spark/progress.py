@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 FIRST_BATCH = "first batch"
 """The phase of a start in which rows flow already."""
+STANDBY = "standby"
+"""The phase in which a run waits while another run has the job."""
 
 
 @dataclass(frozen=True)
