@@ -8,7 +8,8 @@ MATRIX ?=
 
 .PHONY: help setup demo fleet-demo kafka etcd java browser test test-unit test-again soak matrix lint docs site recording wheel release lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
-	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency bench-enrich bench-switch
+	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency bench-enrich bench-switch \
+	bench-standby
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -109,6 +110,9 @@ bench-rescale: setup  ## rescale a running job, beside Spark's own offline repar
 
 bench-switch: setup  ## how long a running job pauses while another program takes it over
 	@$(BIN)/python -m benchmarks.switch $(BENCH)
+
+bench-standby: setup  ## from the death of a driver to the next commit of its standby
+	@$(BIN)/python -m benchmarks.standby $(BENCH)
 
 bench-hosts: setup  ## what it costs when shards change hosts
 	@$(BIN)/python -m benchmarks.hosts $(BENCH)

@@ -62,12 +62,14 @@ def main() -> int:
     job = build(folder)
     job.state = options.get("state", job.state)
     try:
-        run = functools.partial(job.switch, accepted) if options.get("switch") == "yes" else job.run
-        result = run(
-            until="end" if options.get("bounded", "yes") == "yes" else None,
+        runs = {"switch": functools.partial(job.switch, accepted), "standby": job.standby, "run": job.run}
+        result = runs[options.get("as", "run")](
             parallelism=int(options.get("parallelism", 2)),
             options=RunOptions(
                 master="local[2]",
+                until="end" if options.get("bounded", "yes") == "yes" else None,
+                lease=options.get("lease", "15 s"),
+                on_phase=lambda phase: print(f"phase {phase}", flush=True),
                 local=options.get("local", f"{folder}/local"),
                 take_over=options.get("take_over") == "yes",
                 restarts=int(options.get("restarts", 0)),

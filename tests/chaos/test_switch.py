@@ -13,6 +13,8 @@ SEED = 29
 FENCED_OR_STOPPED = (0, 3)
 """The exit status of the replaced program: it was waiting for data, or its commit was refused."""
 
+SWITCH = {"as": "switch"}
+
 UNCLAIMED = ("switch.forked", "switch.caught-up")
 
 
@@ -31,13 +33,13 @@ def test_a_switch_under_load_continues_between_two_commits_and_back(tmp_path):
     everything = harness.write_input(tmp_path, files=10, records=200, seed=SEED)
     first = harness.start(tmp_path, bounded="no")
     harness.until(first, "committed")
-    second = harness.start(tmp_path, bounded="no", switch="yes", local=f"{tmp_path}/local-2")
+    second = harness.start(tmp_path, bounded="no", **SWITCH, local=f"{tmp_path}/local-2")
     assert "same" in harness.until(second, "compared")
     everything += harness.write_input(tmp_path, files=4, records=200, seed=SEED + 1, first=10)
     harness.until(second, "committed")
     assert harness.finish(first)[0] in FENCED_OR_STOPPED
     everything += harness.write_input(tmp_path, files=4, records=200, seed=SEED + 2, first=14)
-    back = harness.start(tmp_path, switch="yes", local=f"{tmp_path}/local-3")
+    back = harness.start(tmp_path, **SWITCH, local=f"{tmp_path}/local-3")
     status, out, err = harness.finish(back)
     assert status == 0, err[-3000:]
     assert "compared" in out
@@ -55,7 +57,7 @@ def test_a_switch_that_is_killed_at_any_step_leaves_an_exact_outcome(tmp_path, p
         if running is None:
             running = harness.start(tmp_path, bounded="no")
         harness.until(running, "committed")
-        killed = harness.start(tmp_path, f"{point}=kill", bounded="no", switch="yes", local=local)
+        killed = harness.start(tmp_path, f"{point}=kill", bounded="no", **SWITCH, local=local)
         status, out, err = harness.finish(killed)
         assert status == -9, f"{point}: ended with {status}\n{out}\n{err[-3000:]}"
         # With new data, a program that was fenced finds out.
