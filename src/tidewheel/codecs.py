@@ -9,15 +9,18 @@
 
 from tidewheel._codecs.avro import avro
 from tidewheel._codecs.base import PayloadCodec
+from tidewheel._codecs.debezium import Change, debezium
 from tidewheel._codecs.json import json
 from tidewheel._codecs.protobuf import protobuf
 from tidewheel._codecs.raw import raw
 from tidewheel._state.codec import StateCodec, msgpack_codec, pickle_codec, register_codec
 
 __all__ = [
+    "Change",
     "PayloadCodec",
     "StateCodec",
     "avro",
+    "debezium",
     "json",
     "msgpack_codec",
     "pickle_codec",

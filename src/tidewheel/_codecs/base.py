@@ -12,6 +12,9 @@ from tidewheel._values import ANY, DICT, Shape, shape_of
 from tidewheel._values.type_variables import Value
 from tidewheel.errors import ConfigError
 
+ABSENT: Any = ...
+"""The value of a column that the stream does not have."""
+
 
 class PayloadCodec(ABC, Generic[Value]):
     """Converts the bytes of a message to a record, and records to bytes. It is pickled to the tasks."""
@@ -20,6 +23,8 @@ class PayloadCodec(ABC, Generic[Value]):
     """The codec's name in errors; by default the name of the class."""
     shape: Shape = DICT
     """The form of the records in the program."""
+    message_columns: ClassVar[tuple[str, ...]] = ()
+    """Other columns of a message that the codec needs, such as its key. Then `decode_message` is called, not `decode`."""
 
     def __init_subclass__(cls) -> None:
         """Set the default name of a codec to the name of its class."""
@@ -40,6 +45,10 @@ class PayloadCodec(ABC, Generic[Value]):
 
         Exceptions: a `ConfigError` ends the run, and a transient error, such as `ConnectorUnavailable`, repeats the batch.
         """
+
+    def decode_message(self, payload: bytes | None, *columns: Any) -> Value:
+        """Return the record of a message with these `message_columns`; a column that the stream lacks is `ABSENT`."""
+        raise NotImplementedError(f"{type(self).__name__} has message_columns, so it must define decode_message")
 
     @abstractmethod
     def encode(self, columns: pa.RecordBatch) -> list[bytes]:
@@ -68,5 +77,6 @@ def payload_codec(given: Any) -> PayloadCodec:
     if isinstance(given, PayloadCodec):
         return given
     raise ConfigError(
-        f"{given!r} is not a codec of payloads; see tidewheel.codecs: json(Type), avro(schema), protobuf(Message), raw()"
+        f"{given!r} is not a codec of payloads; see tidewheel.codecs: json(Type), avro(schema), protobuf(Message), raw(), "
+        "debezium()"
     )

@@ -1,4 +1,4 @@
-"""Reduce several changes of a key to the last one."""
+"""Changes of rows by key: which of them delete a row, and the last change of each key."""
 
 from __future__ import annotations
 
@@ -6,6 +6,27 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 from pyarrow import compute
+
+from tidewheel._values.expressions import Expression, evaluated
+from tidewheel.errors import StepError
+
+DELETE = "__tidewheel_delete"
+"""The column of staged changes that says whether the row of the key is deleted."""
+
+
+def deletions(columns: pa.RecordBatch, delete: str | Expression | None, who: str) -> pa.Array:
+    """Return which records delete the row of their key, by a boolean column or an expression."""
+    if delete is None:
+        return pa.array([False] * columns.num_rows, pa.bool_())
+    try:
+        flags = columns.column(delete) if isinstance(delete, str) else evaluated(columns, [delete])[0]
+    except (KeyError, pa.ArrowException) as error:
+        raise StepError(f"{who}: delete is {delete}, but the records have {', '.join(columns.schema.names)}") from error
+    if pa.types.is_null(flags.type):
+        flags = flags.cast(pa.bool_())
+    if not pa.types.is_boolean(flags.type):
+        raise StepError(f"{who}: delete is {delete}, which has the type {flags.type} and is not a boolean")
+    return compute.fill_null(flags, False)
 
 
 def last_of_each(table: pa.Table, key: Sequence[str], by: str | None) -> pa.Table:

@@ -81,6 +81,14 @@ class Sink(ABC, Generic[Written]):
         """
         return self
 
+    def taking_changes(self, key: Sequence[str], deleted: str) -> Sink[Written]:
+        """Return this sink for a stream of `upserts`: rows with these key columns, and a boolean column of deletes.
+
+        A sink that changes rows by key uses both, unless it was given others. By default the sink is unchanged, and writes
+        the column of deletes like other columns.
+        """
+        return self
+
     @abstractmethod
     def open(self, staging: Staging) -> SinkPartition:
         """Start the output of one task for one batch."""

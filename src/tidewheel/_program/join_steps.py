@@ -10,6 +10,7 @@ from tidewheel._operators.joins.as_of import AsOfJoin
 from tidewheel._operators.joins.interval import IntervalJoin
 from tidewheel._operators.joins.join import How, Join, Joined, check_how
 from tidewheel._operators.joins.window import WindowJoin
+from tidewheel._operators.keyed.upserts import upserts_at
 from tidewheel._program.arguments import checked_upgrade
 from tidewheel._program.keyed_steps import KeyedSteps
 from tidewheel._time.duration import Duration, nanoseconds
@@ -269,7 +270,9 @@ class JoinSteps(KeyedSteps[Key, Value]):
 
         - `tolerance`: a `timedelta`, or text such as "90 s": the maximum age of that value. None allows any age.
         - `how`: "left" pairs a message without such a value with None; "inner" drops the message.
-        - `right`, `function`, `returns`, `version`, `upgrade`: as in `interval_join`.
+        - `right`: another keyed stream of the same job. If it is a table of `upserts`, the value is its row at that time,
+          a dict; a deleted row is no value.
+        - `function`, `returns`, `version`, `upgrade`: as in `interval_join`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -289,7 +292,8 @@ class JoinSteps(KeyedSteps[Key, Value]):
         limit = None if tolerance is None else nanoseconds(tolerance, f"step {name!r}: the tolerance")
         sides = self._sides(name, right)
         kept = self._kept(name, options)
-        return self._at(self._joined(name, right, AsOfJoin(how, function, returns, *sides, limit, **kept)))
+        is_table = upserts_at(self.job.graph, right.port) is not None
+        return self._at(self._joined(name, right, AsOfJoin(how, function, returns, *sides, limit, is_table, **kept)))
 
     def _sides(self, name: str, right: KeyedStream[Any, Any]) -> tuple[Shape, Shape]:
         port = self._port_of(name, right)

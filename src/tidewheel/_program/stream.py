@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args, overload
 
 import pyarrow as pa
 
 from tidewheel._codecs.base import PayloadCodec, payload_codec
+from tidewheel._codecs.debezium import Change
 from tidewheel._connectors.sink import Sink
 from tidewheel._operators.aggregates.operator import ColumnAggregates
+from tidewheel._operators.field_getter import FieldGetter
 from tidewheel._operators.graph import Port
 from tidewheel._operators.keyed.key_by import KeyBy
+from tidewheel._operators.keyed.upserts import DELETED, KeyOfChange, Upserts, time_of_change, upserts_at
 from tidewheel._operators.stateless.decode import Decode
 from tidewheel._operators.stateless.expect import Expect, Otherwise
 from tidewheel._operators.stateless.expressions import Where
@@ -24,6 +27,7 @@ from tidewheel._operators.stateless.map_batches import MapBatches
 from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.stateless.split import Chooser, Split
 from tidewheel._operators.stateless.union import Union
+from tidewheel._operators.timestamps.assign_timestamps import AssignTimestamps
 from tidewheel._program.arguments import Errors, checked_function
 from tidewheel._program.call_steps import CallSteps
 from tidewheel._program.column_steps import ColumnSteps
@@ -479,6 +483,56 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
             raise GraphError(f"step {name!r}: key_by takes a column's name or a function, not {type(key).__name__}")
         return KeyedStream(self.job, self._then(name, KeyBy(key, value, self._key_of_aggregates()), retry))
 
+    def upserts(
+        self,
+        name: str,
+        key: str | Sequence[str],
+        *,
+        delete: str | Callable[[Value], Any] | None = None,
+        aliases: Sequence[str] = (),
+    ) -> KeyedStream[Any, dict[str, Any]]:
+        """Keep a table in state, built from inserts, updates and deletes; emit each row that changed.
+
+        The input has changes of `codecs.debezium`, or records of your own, of which each is a whole row. An emitted row is a
+        dict with the columns of the table and `_deleted`, which is true if the row was deleted. A change that changes
+        nothing emits nothing. Join other streams with the table by `as_of_join`. The sinks `delta` (`mode="merge"`) and
+        `postgres` (`mode="upsert"` or `"latest"`) take the stream as it is: they update and delete rows by `key`.
+
+        - `key`: the columns of the primary key: one, or several.
+        - `delete`: for records of your own, a column or a function of the record: if true, the row is deleted. The column
+          is not part of the row.
+        - `aliases`: former names of the step, whose state it takes over.
+
+        The steps before it in the graph are `NAME.keys` and, if a change gives its message the time that it has in the
+        database, because the stream has no timestamps, `NAME.timestamps`.
+
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("customers")
+        >>> changes = [{"id": 1, "city": "Rome"}, {"id": 1, "city": "Oslo"}, {"id": 2, "gone": True}, {"id": 1, "gone": True}]
+        >>> table = job.source("in", sources.iterable(changes)).upserts("customers", key="id", delete="gone")
+        >>> _ = table.sink("out", sinks.collect())
+        >>> [(record["city"], record["_deleted"]) for record in run_in_memory(job).outputs["out"]]
+        [('Rome', False), ('Oslo', False), ('Oslo', True)]
+        """
+        from tidewheel._program.keyed_stream import KeyedStream
+
+        columns = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, Sequence) else ()
+        if not columns or not all(isinstance(column, str) and column for column in columns):
+            raise GraphError(f"step {name!r}: key= names the columns of the primary key: one, or several, not {key!r}")
+        chosen = FieldGetter(delete) if isinstance(delete, str) else delete and checked_function(name, delete, "record")
+        graph, stream = self.job.graph, self
+        shape = graph.shape(self.port)
+        if shape.type is Change:
+            if delete is not None:
+                raise GraphError(f"step {name!r}: the changes of codecs.debezium name their deletes; remove delete=")
+            if not graph.nodes[self.port.node].timed:
+                stream = stream._same(f"{name}.timestamps", AssignTimestamps(time_of_change))
+        keyed = stream.key_by(f"{name}.keys", KeyOfChange(columns))
+        self.job.alias(name, *aliases)
+        without = delete if isinstance(delete, str) else None
+        return KeyedStream(self.job, keyed._then(name, Upserts(columns, chosen or None, without)))
+
     def _key_of_aggregates(self) -> str | None:
         """Return the name of the key column if the stream has rows of aggregates, which do not contain that column."""
         nodes = self.job.graph.nodes
@@ -514,6 +568,11 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
             why = "the stream has no keys" if key_name is None else f"{key!r} is not a name"
             raise GraphError(f"sink {name!r}: key= names the key's column, or is False to leave it out, and {why}")
         chosen = key_name if key is None else key or None
+        table = upserts_at(self.job.graph, self.port)
+        if table is not None:
+            sink = sink.taking_changes(table.columns, DELETED)
+            # Rows of upserts have the columns of their key.
+            chosen = chosen if key is not None or len(table.columns) == 1 else None
         try:
             keyed = sink.keyed_by(chosen)
         except ConfigError as error:

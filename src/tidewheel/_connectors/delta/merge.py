@@ -11,17 +11,14 @@ import pyarrow.compute as pc
 
 from tidewheel._connectors.delta.columns import check_partitions, check_types
 from tidewheel._connectors.delta.sink import Delta, Evolve
-from tidewheel._connectors.last_changes import last_of_each
+from tidewheel._connectors.last_changes import DELETE, deletions, last_of_each
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import PublishedRows, StagedBatches, together, typed
-from tidewheel._values.expressions import Expression, evaluated
+from tidewheel._values.expressions import Expression
 from tidewheel.errors import ConfigError, StepError
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties
-
-_DELETE = "__tidewheel_delete"
-"""The column of staged changes that says whether the row of the key is deleted."""
 
 
 class DeltaMerge(Delta):
@@ -58,6 +55,12 @@ class DeltaMerge(Delta):
         keyed.key = (column,)
         return keyed
 
+    def taking_changes(self, key: Sequence[str], deleted: str) -> DeltaMerge:
+        changed = copy.copy(self)
+        changed.key = self.key or tuple(key)
+        changed.delete = deleted if self.delete is None else self.delete
+        return changed
+
     def start(self, job: str) -> None:
         super().start(job)
         lacking = [name for name in self.key if self.schema is not None and name not in self.schema.names]
@@ -88,9 +91,9 @@ class DeltaMerge(Delta):
                         streamed_exec=False,
                         commit_properties=properties,
                     )
-                    .when_matched_delete(f"s.{_DELETE}")
-                    .when_matched_update_all(except_cols=[_DELETE])
-                    .when_not_matched_insert_all(f"NOT s.{_DELETE}", except_cols=[_DELETE])
+                    .when_matched_delete(f"s.{DELETE}")
+                    .when_matched_update_all(except_cols=[DELETE])
+                    .when_not_matched_insert_all(f"NOT s.{DELETE}", except_cols=[DELETE])
                     .execute()
                 )
 
@@ -100,7 +103,7 @@ class DeltaMerge(Delta):
         """Return the last change of each key, in the types of the table."""
         last = last_of_each(together([pa.Table.from_batches([batch]) for batch in rows], sink), self.key, None)
         return pa.Table.from_batches(
-            _flagged(self.fit_changes(batch.drop_columns([_DELETE]), sink, rounds=True), batch.column(_DELETE))
+            _flagged(self.fit_changes(batch.drop_columns([DELETE]), sink, rounds=True), batch.column(DELETE))
             for batch in last.to_batches()
         )
 
@@ -122,7 +125,7 @@ class _Changes(StagedBatches):
         if not columns.num_rows:
             return
         sink = self._sink
-        flags = self._flags(columns)
+        flags = deletions(columns, sink.delete, self._who)
         if isinstance(sink.delete, str):
             columns = columns.drop_columns([sink.delete])
         self._check_keys(columns)
@@ -136,22 +139,6 @@ class _Changes(StagedBatches):
         fitting = _flagged(sink.fit_changes(columns, self._staging.sink), flags)
         self.check_schema(fitting.schema)
         super().write(fitting)
-
-    def _flags(self, columns: pa.RecordBatch) -> pa.Array:
-        delete = self._sink.delete
-        if delete is None:
-            return pa.array([False] * columns.num_rows, pa.bool_())
-        try:
-            flags = columns.column(delete) if isinstance(delete, str) else evaluated(columns, [delete])[0]
-        except (KeyError, pa.ArrowException) as error:
-            raise StepError(
-                f"{self._who}: delete is {delete}, but the records have {', '.join(columns.schema.names)}"
-            ) from error
-        if pa.types.is_null(flags.type):
-            flags = flags.cast(pa.bool_())
-        if not pa.types.is_boolean(flags.type):
-            raise StepError(f"{self._who}: delete is {delete}, which has the type {flags.type} and is not a boolean")
-        return pc.fill_null(flags, False)
 
     def _check_keys(self, columns: pa.RecordBatch) -> None:
         for name in self._sink.key:
@@ -168,12 +155,12 @@ class _Changes(StagedBatches):
 
 def _flagged(columns: pa.RecordBatch, flags: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
-        [*columns.columns, flags], schema=columns.schema.append(pa.field(_DELETE, pa.bool_()))
+        [*columns.columns, flags], schema=columns.schema.append(pa.field(DELETE, pa.bool_()))
     )
 
 
 def _without_flag(schema: pa.Schema) -> pa.Schema:
-    return schema.remove(schema.get_field_index(_DELETE))
+    return schema.remove(schema.get_field_index(DELETE))
 
 
 def _quoted(name: str) -> str:

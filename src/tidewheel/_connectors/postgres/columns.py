@@ -130,16 +130,8 @@ def check(
     columns: pa.RecordBatch, key: Sequence[str], table: Mapping[str, TableColumn] | None, who: str, where: str
 ) -> None:
     """Refuse records that the table cannot store, before the commit; without a table, those that no table can store."""
+    check_key(columns, key, who)
     names = columns.schema.names
-    for name in key:
-        if name not in names:
-            # The name of the key if `key_by` has a function.
-            way = f". To call the key of the stream so, write .sink(…, key={name!r})" if "key" in names else ""
-            raise StepError(f"{who}: there is no key column {name!r}; the records have {', '.join(names)}{way}")
-        if columns.column(name).null_count:
-            raise StepError(
-                f"{who}: the key column {name!r} is null in a record; a row without a key cannot be updated"
-            )
     if table is not None:
         lacking = [name for name in names if name not in table]
         if lacking:
@@ -166,6 +158,20 @@ def check(
                     "the other"
                 )
             _check_values(name, columns, table[name], who, where)
+
+
+def check_key(columns: pa.RecordBatch, key: Sequence[str], who: str) -> None:
+    """Raise an error for records without a key."""
+    names = columns.schema.names
+    for name in key:
+        if name not in names:
+            # The name of the key if `key_by` has a function.
+            way = f". To call the key of the stream so, write .sink(…, key={name!r})" if "key" in names else ""
+            raise StepError(f"{who}: there is no key column {name!r}; the records have {', '.join(names)}{way}")
+        if columns.column(name).null_count:
+            raise StepError(
+                f"{who}: the key column {name!r} is null in a record; a row without a key cannot be updated"
+            )
 
 
 def _check_values(name: str, columns: pa.RecordBatch, wanted: TableColumn, who: str, where: str) -> None:

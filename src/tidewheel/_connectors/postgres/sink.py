@@ -7,15 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyarrow import compute
 
-from tidewheel._connectors.last_changes import last_of_each
-from tidewheel._connectors.postgres.columns import TableColumn, check, created, grouped, writable
+from tidewheel._connectors.last_changes import DELETE, deletions, last_of_each
+from tidewheel._connectors.postgres.columns import TableColumn, check, check_key, created, grouped, writable
 from tidewheel._connectors.postgres.connection import Server
 from tidewheel._connectors.postgres.table import Mode, Table
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import PublishedRows, StagedBatches, common_schema, together, typed
 from tidewheel._time.duration import Duration, seconds
 from tidewheel._values.columns import check_readable
+from tidewheel._values.expressions import Expression
 from tidewheel.errors import ConfigError, StepError
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ def postgres(
     *,
     key: str | Sequence[str] | None = None,
     by: str | None = None,
+    delete: str | Expression | None = None,
     create: bool = False,
     password_env: str | None = None,
     patience: Duration = "1 min",
@@ -42,18 +45,21 @@ def postgres(
       defaults.
     - `by`: for `latest`, a column such as the time of the event. The record with the highest value is the latest, in any order
       of arrival; without `by` it is the last record of the stream.
+    - `key`: the columns of the key; by default the key of the stream.
+    - `delete`: for `upsert` and `latest` without `by`, a boolean column or an expression of `pyarrow.compute`. Where it is
+      true, the row of the key is deleted. The column is not stored.
     - `create`: create the table with the first batch, from the types of the records, which you declare with `returns=…` (lists,
       structs and maps become `jsonb`). Otherwise the table must exist, with a unique constraint over the key.
     - `patience`: how long to retry if the server is unavailable; then the run ends, and the next run publishes the output.
 
-    The key is the key of the stream; `key` names one or several other columns. The job checks an existing table at its
+    The job checks an existing table at its
     start. Markers are in the table `tidewheel_markers`, in the same schema. Records that do not fit the columns (type,
     null, length of a text) fail their batch before the commit.
     """
     keys = (key,) if isinstance(key, str) else tuple(key or ())
     return Postgres(
         Server(dsn, password_env, seconds(patience, "patience of the sink postgres")),
-        Table(table, mode, keys, by),
+        Table(table, mode, keys, by, delete),
         create,
     )
 
@@ -80,6 +86,13 @@ class Postgres(Sink):
                 "name columns of the records with key="
             )
         return Postgres(self.server, replace(self.table, key=(column,)), self.create)
+
+    def taking_changes(self, key: Sequence[str], deleted: str) -> Postgres:
+        """Use the key and the deletes of a stream of `upserts`, unless others were given."""
+        if self.table.mode == "insert":
+            return self
+        delete = deleted if self.table.delete is None else self.table.delete
+        return Postgres(self.server, replace(self.table, key=self.table.key or tuple(key), delete=delete), self.create)
 
     def describe(self) -> str:
         return f"table {self.table.name} in PostgreSQL at {self.server.describe()}"
@@ -118,8 +131,8 @@ class Postgres(Sink):
         rows = PublishedRows(publication)
         create = None
         if self.create:
-            schemas = rows.schemas()
-            create = created(common_schema(schemas, publication.sink), schemas)
+            schemas = [schema for schema in rows.schemas() if DELETE not in schema.names]
+            create = created(common_schema(schemas, publication.sink), schemas) if schemas else None
         self.server.persist(
             f"sink {publication.sink!r}",
             lambda connection: self.table.add(connection, self._parts(rows, publication.sink), publication, create),
@@ -160,14 +173,37 @@ class _PostgresPartition(StagedBatches):
         if not columns.num_rows:
             return
         table = self._sink.table
-        if self._sink.columns is None:
+        if table.delete is None:
+            self._write(columns, self._sink.columns)
+            return
+        # Afterwards, the order of the records of this batch does not matter.
+        check_key(columns, table.key, self._who)
+        (columns,) = last_of_each(pa.table(columns), table.key, None).combine_chunks().to_batches()
+        flags = deletions(columns, table.delete, self._who)
+        deleted, kept = columns.filter(flags).select(list(table.key)), columns.filter(compute.invert(flags))
+        if isinstance(table.delete, str):
+            kept = kept.drop_columns([table.delete])
+        if kept.num_rows:
+            self._write(kept, self._sink.columns)
+        if deleted.num_rows:
+            known = self._sink.columns
+            self._write(deleted, known and {name: known[name] for name in table.key}, deletes=True)
+
+    def _write(
+        self, columns: pa.RecordBatch, known: Mapping[str, TableColumn] | None, *, deletes: bool = False
+    ) -> None:
+        table = self._sink.table
+        if known is None:
             columns = typed(columns)
-        check(columns, table.key, self._sink.columns, self._who, f"the table {table.name}")
+        check(columns, table.key, known, self._who, f"the table {table.name}")
         if table.by is not None and table.by not in columns.schema.names:
             raise StepError(
                 f"{self._who}: there is no column {table.by!r} (by=…); the records have "
                 f"{', '.join(columns.schema.names)}"
             )
         check_readable(columns)
+        if deletes:
+            flags = pa.array([True] * columns.num_rows, pa.bool_())
+            columns = pa.RecordBatch.from_arrays([*columns.columns, flags], [*columns.schema.names, DELETE])
         self.check_schema(columns.schema)
         super().write(writable(columns, self._who))

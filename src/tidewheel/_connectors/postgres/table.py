@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
+from tidewheel._connectors.last_changes import DELETE
 from tidewheel._connectors.marker import Marker
 from tidewheel._connectors.over_runs import over_marker, over_stream, over_stream_of, refuse_over, streams_of
 from tidewheel._connectors.postgres.columns import TableColumn, copy_text
 from tidewheel._connectors.postgres.connection import driver
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
+from tidewheel._values.expressions import Expression
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ class Table:
     mode: Mode
     key: tuple[str, ...] = ()
     by: str | None = None
+    delete: str | Expression | None = None
+    """A column or an expression of records: where it is true, the row of the key is deleted."""
 
     def __post_init__(self) -> None:
         mode = self.mode
@@ -56,6 +60,9 @@ class Table:
             raise ConfigError("a postgres sink in the mode 'insert' takes no key")
         if self.by is not None and mode != "latest":
             raise ConfigError(f"a postgres sink takes by= in the mode 'latest', not in {mode!r}")
+        if self.delete is not None and (mode == "insert" or self.by is not None):
+            what = f"the mode {mode!r}" if mode == "insert" else "by="
+            raise ConfigError(f"a postgres sink takes delete= in the modes 'upsert' and 'latest', not with {what}")
         if not all(self.name.split(".")):
             raise ConfigError(f"a postgres sink writes to a table such as orders or sales.orders, not {self.name!r}")
 
@@ -141,7 +148,9 @@ class Table:
             if create:
                 connection.execute(self._creation(create))
             for rows in parts:
-                if self.mode == "insert":
+                if DELETE in rows.schema.names:
+                    self._delete(connection, rows.drop_columns([DELETE]))
+                elif self.mode == "insert":
                     self._copy(connection, self._identifier(), rows)
                 else:
                     self._merge(connection, rows)
@@ -216,17 +225,37 @@ class Table:
         )
         connection.execute(statement.format(self._markers()), [job, sink, marker.encoded().decode()])
 
-    def _merge(self, connection: Connection, rows: pa.Table) -> None:
-        """Upsert rows by key through a temporary table, because COPY alone cannot update."""
+    def _copied(self, connection: Connection, rows: pa.Table) -> Any:
+        """Copy rows into a temporary table, because COPY alone cannot update; return its name."""
         sql = driver().sql
-        names = rows.schema.names
-        fresh, table, listed = sql.Identifier("tidewheel_batch"), self._identifier(), _listed(names)
+        fresh = sql.Identifier("tidewheel_batch")
         connection.execute(
             sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
-                fresh, listed, table
+                fresh, _listed(rows.schema.names), self._identifier()
             )
         )
         self._copy(connection, fresh, rows)
+        return fresh
+
+    def _delete(self, connection: Connection, keys: pa.Table) -> None:
+        """Delete the rows with these keys. A table that does not exist yet has none."""
+        if self.columns(connection) is None:
+            return
+        sql = driver().sql
+        fresh = self._copied(connection, keys)
+        same = [sql.SQL("old.{0} = fresh.{0}").format(sql.Identifier(name)) for name in self.key]
+        connection.execute(
+            sql.SQL("DELETE FROM {} AS old USING {} AS fresh WHERE ").format(self._identifier(), fresh)
+            + sql.SQL(" AND ").join(same)
+        )
+        connection.execute(sql.SQL("DROP TABLE {}").format(fresh))
+
+    def _merge(self, connection: Connection, rows: pa.Table) -> None:
+        """Upsert rows by key."""
+        sql = driver().sql
+        names = rows.schema.names
+        table, listed = self._identifier(), _listed(names)
+        fresh = self._copied(connection, rows)
         changed = [name for name in names if name not in self.key]
         if not changed:
             action = sql.SQL("DO NOTHING")

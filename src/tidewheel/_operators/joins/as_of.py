@@ -12,6 +12,7 @@ from msgspec import Raw
 from tidewheel._operators.joins.join import Join
 from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timed import allowed, time_of
+from tidewheel._operators.keyed.upserts import row_of
 from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.time_order import TimeOrder, TimeOrderCodec, nothing
 from tidewheel._state.timers import Timer
@@ -29,6 +30,8 @@ class AsOfJoin(Join):
     """
 
     tolerance: int | None
+    is_table: bool = False
+    """Whether the right values are rows of `upserts`: then no value is known after a delete."""
     kind = "as_of_join"
     holds_back = True
     waits_for_epochs = "nothing is emitted"
@@ -53,6 +56,7 @@ class AsOfLogic(StatefulLogic[Sides]):
             join.tolerance,
             join.state_values(),
         )
+        self.is_table = join.is_table
 
     def on_left(self, message: Message, state: Sides, output: Any) -> Sides:
         """Store a left message until its time comes."""
@@ -65,7 +69,7 @@ class AsOfLogic(StatefulLogic[Sides]):
     def on_right(self, message: Message, state: Sides, output: Any) -> Sides:
         """Store a right value. Of two values with the same time, the one that arrived later counts."""
         time = time_of(message)
-        stored = self.values[1].put(message.value)
+        stored = self.values[1].put(row_of(message.value) if self.is_table else message.value)
         output.set_timer(time)
         if self.tolerance is not None:
             output.set_timer(time + self.tolerance + 1)
@@ -78,14 +82,20 @@ class AsOfLogic(StatefulLogic[Sides]):
         known = rights.take(timer.time)
         for time, stored in lefts.take(timer.time):
             at = bisect_right(known, time, key=_TIME) - 1
-            is_known = at >= 0 and (self.tolerance is None or time - known[at][0] <= self.tolerance)
+            is_known = at >= 0 and self._counts(known[at], time)
             if is_known or self.how == "left":
                 right = self.values[1].get(known[at][1]) if is_known else None
                 output.send_result(allowed(time, output), self.function, left=self.values[0].get(stored), right=right)
         # All later messages are after the timer, so of the values before it only the last one is needed.
-        if known and (self.tolerance is None or known[-1][0] + self.tolerance >= timer.time):
+        if known and self._counts(known[-1], timer.time):
             rights.add(known[-1])
         if rights and self.tolerance is not None:
             # A program with a shorter tolerance may have set its timer.
             output.set_timer(rights.first + self.tolerance + 1)
         return state if any(state) else None
+
+    def _counts(self, entry: tuple[int, Raw], time: int) -> bool:
+        """Return whether a right value is still valid at a time: not too old, and not a deleted row."""
+        if self.tolerance is not None and time - entry[0] > self.tolerance:
+            return False
+        return not self.is_table or self.values[1].get(entry[1]) is not None

@@ -42,7 +42,7 @@ class KeyBy(Operator):
     @property
     def key_name(self) -> str:
         """The name of the key's column in a sink."""
-        return self.key if isinstance(self.key, str) else "key"
+        return self.key if isinstance(self.key, str) else getattr(self.key, "key_name", None) or "key"
 
     def start(self, context: Context) -> Process:
         return _ByColumn(self.key, self, context) if isinstance(self.key, str) else _ByFunction(self.key, self, context)

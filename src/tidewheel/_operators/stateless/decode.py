@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from tidewheel._codecs.base import PayloadCodec
+from tidewheel._codecs.base import ABSENT, PayloadCodec
 from tidewheel._core.text import cut, text_of, valid
 from tidewheel._operators.accepted import accepted
 from tidewheel._operators.base import Context, Operator, Process, columns_of
@@ -58,7 +59,7 @@ class _Decoding(Process):
         for part, payloads in accepted(self.context, batch, self._payloads):
             self._decode(part, payloads)
 
-    def _decode(self, batch: Batch, payloads: list[bytes | None]) -> None:
+    def _decode(self, batch: Batch, payloads: list[Any]) -> None:
         decoded, errors = decode_all(self.operator.codec, payloads, self.context.check_transient)
         shape = self.context.shapes[DECODED]
         if not errors:
@@ -72,7 +73,8 @@ class _Decoding(Process):
         explained = columns_of(dead).append_column(ERROR, pa.array(list(errors.values()), pa.string()))
         self.context.emit(dead.with_columns(self.context.shapes[DEAD], explained), DEAD)
 
-    def _payloads(self, batch: Batch) -> list[bytes | None]:
+    def _payloads(self, batch: Batch) -> list[Any]:
+        """Return the payloads or, if the codec needs other columns too, tuples of a payload and the values of these columns."""
         columns = columns_of(batch)
         at = columns.schema.get_field_index(self.operator.column)
         if at < 0:
@@ -86,22 +88,33 @@ class _Decoding(Process):
                 f"the column {self.operator.column!r} has the type {column.type}; decode needs bytes or text"
             )
         payloads: list[bytes | None] = column.cast(pa.binary()).to_pylist()
-        return payloads
+        others = [
+            _bytes_for_text(columns.column(name)).to_pylist()
+            if name in columns.schema.names
+            else itertools.repeat(ABSENT)
+            for name in self.operator.codec.message_columns
+        ]
+        return list(zip(payloads, *others, strict=False)) if others else payloads
+
+
+def _bytes_for_text(column: pa.Array) -> pa.Array:
+    return column.cast(pa.binary()) if pa.types.is_string(column.type) else column
 
 
 def decode_all(
-    codec: PayloadCodec, payloads: list[bytes | None], check_transient: Callable[[Exception], None] = lambda _: None
+    codec: PayloadCodec, payloads: list[Any], check_transient: Callable[[Exception], None] = lambda _: None
 ) -> tuple[list[Any], dict[int, str]]:
     """Return the decoded records in order, and the errors of the other messages by position.
 
     A codec may use a service such as a schema registry: `check_transient` raises an error if the service is unavailable.
     """
+    decode = (lambda message: codec.decode_message(*message)) if codec.message_columns else codec.decode
     decoded: list[Any] = []
     errors: dict[int, str] = {}
     rest = iter(payloads)
     while len(decoded) + len(errors) < len(payloads):
         try:
-            decoded.extend(map(codec.decode, rest))  # type: ignore[arg-type]
+            decoded.extend(map(decode, rest))
         except ConfigError:
             raise  # No payload is the cause, such as a refused log-in at a schema registry.
         except Exception as error:
