@@ -139,9 +139,19 @@ def test_the_history_of_a_key_and_its_messages_equal_a_plain_count(ran):
     history = stored.history("total", "u2")
     mine = [order for order in ORDERS if order.user == "u2" and order.cents >= 3 and order.cents % 31 != 30]
     traced = [stored.messages(everything(ran), version.sequence, "total", "u2") for version in history.versions]
-    assert [message.value.cents for messages in traced for message in messages] == [order.cents for order in mine]
-    sums = itertools.accumulate(sum(message.value.cents for message in messages) for messages in traced)
-    assert [version.value for version in history.versions] == list(sums)
+    messages = [message for batch in traced for message in batch]
+    reached = [message for message in messages if message.dropped is None]
+    assert [message.value.cents for message in reached] == [order.cents for order in mine]
+    sums = list(itertools.accumulate(order.cents for order in mine))
+    assert [(message.before, message.after) for message in reached] == list(zip([None, *sums], sums, strict=False))
+    assert {(message.source, message.place["item"] == message.value.cents) for message in messages} == {
+        ("orders", True)
+    }
+    lost = {message.value.cents: message.dropped for message in messages if message.dropped is not None}
+    assert lost == {2: "step 'large'", 92: "step 'check': rejected"}
+    assert [version.value for version in history.versions] == [
+        [message.after for message in batch if message.dropped is None][-1] for batch in traced
+    ]
     assert history.versions[1].difference == history.versions[1].value - history.versions[0].value
     assert not stored.history("total", "nobody").found
 

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from tidewheel._checkpoint.manifest import Manifest
+from tidewheel._checkpoint.tools.key_check import either
 from tidewheel._checkpoint.tools.restore import abandoned_name
 from tidewheel._checkpoint.tools.text import decoded
 from tidewheel._cli.console import console
@@ -106,15 +107,28 @@ def diff(
     b: Annotated[str, typer.Argument(metavar="B", help="The later one.")],
     state: State = DEFAULT_STATE,
     samples: Annotated[int, typer.Option(min=0, help="How many changed keys to show per step.")] = 5,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Only this key: text, or JSON such as 7 or '[\"a\", 1]'.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which keys of which step changed between two checkpoints.
 
-    For example:
+    With --key, only that key is looked up, in all steps. For example:
 
         tidewheel checkpoints diff clicks 40 41
+
+        tidewheel checkpoints diff clicks 40 41 --key ada
     """
     stored = StoredJob(job, state=state)
+    if key is not None:
+        changes = either(lambda each: stored.changes(at_of(a), at_of(b), each), key)
+        for change in changes.steps:
+            text = f"{change.step}: {shown(change.before)} -> {shown(change.after)}"
+            echo(shown(change) if as_json else text)
+        if not changes.steps and not as_json:
+            echo("no difference" if changes.found else f"key {changes.key!r} has no state at either checkpoint")
+        return
     differences = stored.diff(at_of(a), at_of(b), samples=samples)
     info = stored.show(at_of(b)).operators | stored.show(at_of(a)).operators
     show_differences(differences, info, as_json=as_json)

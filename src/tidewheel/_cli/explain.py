@@ -1,74 +1,200 @@
-"""`tidewheel explain`: the history of one key, and the messages that made it."""
+"""`tidewheel explain`: the history of one key, the messages that made it, and the commit that wrote a row."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from tidewheel._checkpoint.tools.key_check import either
+from tidewheel._checkpoint.tools.key_history import KeyHistory, KeyVersion
 from tidewheel._cli.echo import echo
+from tidewheel._cli.failures import Verbose
 from tidewheel._cli.negative_numbers import TakesNegativeNumbers
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, shown, when
 from tidewheel._values.records import field_names, has_fields, optional_field
+from tidewheel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidewheel._engine.key_trace import TracedMessage
+    from tidewheel._program.job import Job
+    from tidewheel._program.stored_job import StoredJob
 
 COMMAND_CLASS = TakesNegativeNumbers
 
 
 def explain(
     job: JobName,
-    step: Annotated[str, typer.Argument(metavar="STEP", help="The name of a step with state.")],
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Text, or JSON: 7, '[\"a\", 1]', '\"7\"'.")],
+    step: Annotated[
+        str, typer.Argument(metavar="STEP", help="The name of a step with state; with --output, the condition.")
+    ],
+    key: Annotated[str | None, typer.Argument(metavar="KEY", help="Text, or JSON: 7, '[\"a\", 1]', '\"7\"'.")] = None,
     state: State = DEFAULT_STATE,
     records: Annotated[
         str | None,
         typer.Option(
             "--records",
             metavar="PROGRAM",
-            help="Also run the batches again with this program, and show the messages of the key that reached the step.",
+            help="Also run the kept batches again with this program, and show the messages of the key, with their origin.",
+        ),
+    ] = None,
+    last: Annotated[int | None, typer.Option("--last", min=1, help="With --records: only this many batches.")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", metavar="SINK", help="Find the commits that wrote rows to this sink. Needs --records."
         ),
     ] = None,
     as_json: AsJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Show the value of a key at each kept checkpoint where it changed. Exit status 1 if it never had state.
 
-    With --records, each change is followed by the messages that reached the step for this key, in order. The batches
-    run again in this process, which needs their records at the sources; nothing of the job changes.
+    With --records, each change is followed by the messages of the key, in order: the state before and after each, and
+    the place of its record at the source. Messages that filters, `deduplicate` or late streams dropped are among them.
+    The batches run again in this process, one message at a time, which needs their records at the sources; nothing of
+    the job changes.
+
+    With --output, the first argument is a condition, a Python expression of the columns of a row. The kept batches run
+    again, and each row that fulfils it is shown with the commit that wrote it. Exit status 1 if there is none.
 
     For example:
 
         tidewheel explain clicks total ada
 
         tidewheel explain clicks total ada --records clicks.py
+
+        tidewheel explain clicks --output out "user == 'ada' and value < 0" --records clicks.py
     """
     from tidewheel._program.stored_job import StoredJob
 
     stored = StoredJob(job, state=state)
-    history = either(lambda each: stored.history(step, each), key)
     program = None
     if records is not None:
         from tidewheel._cli.program import load_job
 
         program = load_job(records)
+    if output is not None:
+        if program is None or key is not None:
+            raise ConfigError("--output takes one condition, and --records PROGRAM: the program that wrote the rows")
+        _explain_output(stored, program, output, step, as_json)
+        return
+    if key is None:
+        raise ConfigError("explain needs a step and a key of it, or --output SINK and a condition")
+    history = either(lambda each: stored.history(step, each), key)
+    if program is None:
+        show_history(history, as_json=as_json)
+    else:
+        _explain_records(stored, program, history, last, as_json)
+
+
+def show_history(history: KeyHistory, *, as_json: bool = False) -> None:
+    """Print the values of a key. Exit with status 1 if there are none."""
     for version in history.versions:
-        messages = None
-        if program is not None and version.kind in ("batch", "epoch", "flush"):
-            messages = stored.messages(program, version.sequence, step, history.key)
-        if as_json:
-            fields = msgspec.structs.asdict(version)
-            records_of = [{"value": _plain(message.value), "time": message.time} for message in messages or ()]
-            echo(shown(fields if messages is None else {**fields, "records": records_of}))
-            continue
-        value = shown(version.value) if version.found else "no state"
-        by = "" if version.difference is None else f"  ({_signed(version.difference)})"
-        echo(f"{version.sequence:<8} {when(version.at)}  {value}{by}")
-        for message in messages or ():
-            at = "" if message.time is None else f" at {when(message.time)}"
-            echo(f"{'':8}   {shown(_plain(message.value))}{at}")
+        echo(shown(msgspec.structs.asdict(version)) if as_json else _line(version))
+    _check_found(history)
+
+
+def _check_found(history: KeyHistory) -> None:
     if not history.found:
-        echo(f"key {history.key!r} has no state in step {step!r} at any kept checkpoint", err=True)
+        echo(f"key {history.key!r} has no state in step {history.step!r} at any kept checkpoint", err=True)
         raise typer.Exit(1)
+
+
+def _explain_records(stored: StoredJob, program: Job, history: KeyHistory, last: int | None, as_json: bool) -> None:
+    from tidewheel._engine.replay import replayable
+
+    batches = replayable(stored.checkpoints)[-last if last else 0 :]
+    times = {manifest.sequence: manifest.id.created_at for manifest in stored.list()}
+    versions = {version.sequence: version for version in history.versions}
+    for sequence in sorted({*versions, *batches}):
+        messages = stored.messages(program, sequence, history.step, history.key) if sequence in batches else []
+        version = versions.get(sequence)
+        if version is None and not messages:
+            continue
+        if as_json:
+            fields = (
+                {"sequence": sequence, "at": times[sequence]} if version is None else msgspec.structs.asdict(version)
+            )
+            echo(shown({**fields, "records": [_fields(message) for message in messages]}))
+            continue
+        echo(_line(version) if version else f"{sequence:<8} {when(times[sequence])}  unchanged")
+        for message in messages:
+            echo(f"{'':8}   {_text(message)}")
+    _check_found(history)
+
+
+def _explain_output(stored: StoredJob, program: Job, sink: str, condition: str, as_json: bool) -> None:
+    found = False
+    for written in stored.written(program, sink, _condition(condition)):
+        found = True
+        if as_json:
+            echo(shown({"sequence": written.sequence, "at": written.at, "row": written.row}))
+        else:
+            echo(f"{written.sequence:<8} {when(written.at)}  {shown(written.row)}")
+    if not found:
+        echo(f"no kept commit wrote such a row to {sink!r}", err=True)
+        raise typer.Exit(1)
+
+
+def _condition(text: str) -> Callable[[dict[str, Any]], bool]:
+    """Return a condition on rows, from a Python expression that the user has typed."""
+    try:
+        code = compile(text, "<condition>", "eval")
+    except SyntaxError as error:
+        raise ConfigError(f"the condition {text!r} is not a Python expression: {error.msg}") from None
+
+    def fulfils(row: dict[str, Any]) -> bool:
+        try:
+            return bool(eval(code, {}, row))
+        except NameError as error:
+            raise ConfigError(f"the condition {text!r}: {error}. The columns are {', '.join(row)}") from None
+        except TypeError:
+            return False  # A comparison with a null.
+
+    return fulfils
+
+
+def _line(version: KeyVersion) -> str:
+    value = shown(version.value) if version.found else "no state"
+    by = "" if version.difference is None else f"  ({_signed(version.difference)})"
+    return f"{version.sequence:<8} {when(version.at)}  {value}{by}"
+
+
+def _text(message: TracedMessage) -> str:
+    at = "" if message.time is None else f" at {when(message.time)}"
+    states = [shown(_plain(state)) for state in (message.before, message.after)]
+    effect = f"dropped by {message.dropped}" if message.dropped else " -> ".join(states)
+    return f"{shown(_plain(message.value))}{at}  {effect}  [{_origin(message.source, message.place)}]"
+
+
+def _origin(source: str | None, place: Mapping[str, Any]) -> str:
+    if source is None:
+        return f"from step {place.get('step')}"
+    rest = dict(place)
+    file = os.path.relpath(rest.pop("file")) if "file" in rest and _is_below(rest["file"]) else rest.pop("file", None)
+    where = f"{file}:{rest.pop('line')}" if file and "line" in rest else file
+    return ", ".join([f"{source} {where}" if where else source, *(f"{name} {value}" for name, value in rest.items())])
+
+
+def _is_below(file: str) -> bool:
+    """Return whether a file is in the current folder, so that its path there is shorter."""
+    return file.startswith(os.getcwd() + os.sep)
+
+
+def _fields(message: TracedMessage) -> dict[str, Any]:
+    return {
+        "value": _plain(message.value),
+        "time": message.time,
+        "source": message.source,
+        "place": message.place,
+        "before": _plain(message.before),
+        "after": _plain(message.after),
+        "dropped": message.dropped,
+    }
 
 
 def _plain(value: Any) -> Any:

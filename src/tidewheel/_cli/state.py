@@ -9,6 +9,7 @@ import typer
 
 from tidewheel._checkpoint.tools.key_check import either
 from tidewheel._cli.echo import echo
+from tidewheel._cli.explain import show_history
 from tidewheel._cli.negative_numbers import TakesNegativeNumbers
 from tidewheel._cli.reshard import reshard
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, AtOption, JobName, ProgramState, State, at_of, shown
@@ -71,6 +72,24 @@ def get(
     if not answer.found:
         echo(f"key {answer.key!r} has no state in step {step!r} at checkpoint {answer.sequence}", err=True)
         raise typer.Exit(1)
+
+
+@app.command(cls=TakesNegativeNumbers)
+def history(
+    job: JobName,
+    step: StepName,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Text, or JSON: 7, '[\"a\", 1]', '\"7\"'.")],
+    state: State = DEFAULT_STATE,
+    as_json: AsJson = False,
+) -> None:
+    """Show the value of a key at each kept checkpoint where it changed, like `tidewheel explain`.
+
+    For example:
+
+        tidewheel state history clicks total ada
+    """
+    stored = StoredJob(job, state=state)
+    show_history(either(lambda each: stored.history(step, each), key), as_json=as_json)
 
 
 @app.command()

@@ -13,7 +13,7 @@ from tidewheel._connectors.kept_logs import opened
 from tidewheel._connectors.log_source import Log, Opener, Positions, limited
 from tidewheel._connectors.memory.iterable_stream import cuts
 from tidewheel._connectors.source import SourceReader, smaller
-from tidewheel._connectors.split import Split, fitted
+from tidewheel._connectors.split import Place, Split, fitted
 
 _Answer = TypeVar("_Answer")
 _SLICE = 1000
@@ -21,6 +21,8 @@ _SLICE = 1000
 _RECORD_BYTES = 100
 """The estimated size of a record, to compare ranges."""
 _LARGEST = 2**63
+_NUMBERS = ("offset", "sequence")
+"""The columns with the numbers of records, as Kafka and JetStream name them."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,17 @@ class LogSplit(Split):
         with opened(self.opener) as log:
             for batch in log.read(self.partition, self.first, self.last):
                 yield fitted(batch, self.columns)
+
+    def located(self) -> Iterator[tuple[pa.RecordBatch, list[Place]]]:
+        first = self.first
+        with opened(self.opener) as log:
+            for batch in log.read(self.partition, self.first, self.last):
+                name = next((each for each in _NUMBERS if each in batch.schema.names), None)
+                # A log without a column of numbers has no gaps.
+                numbers = range(first, first + batch.num_rows) if name is None else batch.column(name).to_pylist()
+                places: list[Place] = [{"partition": self.partition, name or "offset": number} for number in numbers]
+                yield fitted(batch, self.columns), places
+                first += batch.num_rows
 
 
 class LogReader(SourceReader):

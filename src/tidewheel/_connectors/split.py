@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
 _MOST_READERS = 4
 """The maximum number of tasks that each read the whole batch. With more, a shuffle is less work."""
+
+
+Place = Mapping[str, Any]
+"""Where a source has a record, such as a file and a line, or a partition and an offset."""
 
 
 class Split(ABC):
@@ -23,6 +27,18 @@ class Split(ABC):
     @abstractmethod
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the records in the order of the source, with the columns of the source."""
+
+    @property
+    def where(self) -> Place:
+        """What the places of all its records have in common."""
+        return {}
+
+    def located(self) -> Iterator[tuple[pa.RecordBatch, list[Place]]]:
+        """Yield the same records as `read`, with the place of each. By default, its number in the split, from 1 on."""
+        number = 1
+        for columns in self.read():
+            yield columns, [{**self.where, "record": number + row} for row in range(columns.num_rows)]
+            number += columns.num_rows
 
     def narrowed(self, names: Collection[str]) -> Split:
         """Return a split that reads only these columns if that is less work; otherwise return this one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,21 +29,19 @@ from tidewheel._engine.commit import epoch_due, is_computed, next_shards
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.evolve import fitted
 from tidewheel._engine.key_kinds import without_state
-from tidewheel._engine.one_task import run_in_one_task
+from tidewheel._engine.key_trace import KeyTrace, TracedMessage
+from tidewheel._engine.one_task import MakeStep, run_in_one_task
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.recorded_input import RecordedInput
 from tidewheel._engine.recording_sinks import Rows, comparable, recording
 from tidewheel._engine.report import Report
-from tidewheel._engine.task import SourceSplit, Trace
-from tidewheel._operators.graph import Port
-from tidewheel._operators.logic import Message
+from tidewheel._engine.task import SourceSplit
 from tidewheel._state.local_copies import temporary_copies
 from tidewheel._storage import Store, open_store
 from tidewheel._storage.chain import Chain
 from tidewheel._storage.scratch import scratch_over
 from tidewheel._time.now import batch_time
-from tidewheel._values import Batch
 from tidewheel.errors import ConfigError, NotFound
 
 _RUN = "replay"
@@ -126,29 +124,49 @@ def run_next(job: ProgramJob, store: Store, *, debug: bool = False) -> Replayed:
         return Replayed(batch.sequence, cleanup.enter_context(_ran(plan, store, base, batch, splits)).rows, ())
 
 
-def messages_of_key(plan: Plan, store: Store, sequence: int, step: str, key: Any) -> list[Message[Any, Any]]:
-    """Run the batch of a commit again; return the messages of a key that reached a step, in order."""
-    inputs = {port for node in plan.nodes if node.name == step for port in node.inputs}
-    if not inputs:
-        raise NotFound(f"the program has no step {step!r} with an input")
-    found: list[Message[Any, Any]] = []
-
-    def trace(port: Port, batch: Batch) -> None:
-        if port in inputs and batch.keyed:
-            times: Sequence[int | None] = batch.times or [None] * len(batch)
-            found.extend(
-                Message(key, value, time)
-                for own, value, time in zip(batch.keys, batch.values, times, strict=True)
-                if own == key
-            )
-
+def messages_of_key(plan: Plan, store: Store, sequence: int, step: str, key: Any) -> list[TracedMessage]:
+    """Run the batch of a commit again; return the messages of a key that reached a step or were dropped, in order."""
+    trace = KeyTrace(plan, step, key)
     base, committed = _kept(StreamCheckpoints(store, plan.job), sequence)
     with (
         RecordedInput(plan, store, plan.job) as recorded,
         unpinned_after(),
-        _ran(plan, store, base, committed, recorded.splits(base, committed), trace),
+        _ran(plan, store, base, committed, recorded.splits(base, committed), trace.make_step),
     ):
-        return found
+        return trace.messages
+
+
+@dataclass(frozen=True)
+class WrittenRow:
+    """A row of output, and the commit that wrote it."""
+
+    sequence: int
+    at: int
+    """When the commit was made, in ns since 1970."""
+    row: dict[str, Any]
+
+
+def rows_written(plan: Plan, store: Store, sink: str, where: Callable[[dict[str, Any]], bool]) -> Iterator[WrittenRow]:
+    """Run all kept batches again, oldest first; yield the rows of a sink for which `where` is true."""
+    if sink not in {node.name for node in plan.nodes if node.operator.kind == "sink"}:
+        raise NotFound(f"the program has no sink {sink!r}")
+    for sequence in replayable(StreamCheckpoints(store, plan.job)):
+        base, committed = _kept(StreamCheckpoints(store, plan.job), sequence)
+        with (
+            RecordedInput(plan, store, plan.job) as recorded,
+            unpinned_after(),
+            _ran(plan, store, base, committed, recorded.splits(base, committed)) as again,
+        ):
+            for row in again.rows.get(sink, ()):
+                if where(row):
+                    yield WrittenRow(sequence, committed.id.created_at, row)
+
+
+def replayable(checkpoints: StreamCheckpoints) -> list[int]:
+    """Return the kept commits whose batch can run again: the commit before is kept too."""
+    kept = checkpoints.list()
+    there = {manifest.sequence for manifest in kept}
+    return [each.sequence for each in kept if is_computed(each.kind) and each.parent in there]
 
 
 @dataclass(frozen=True)
@@ -190,14 +208,14 @@ def _ran(
     base: Manifest,
     committed: Manifest,
     splits: Sequence[SourceSplit],
-    trace: Trace | None = None,
+    make_step: MakeStep | None = None,
 ) -> Iterator[_Ran]:
     """Run the batch once, in one task, and provide its results."""
     rows: Rows = {}
     plan_of_rows = recording(plan, rows)
     with scratch_over(store.url) as url, temporary_copies("replay") as local:
         spec = _spec(store, base, committed, url, local)
-        reports = run_in_one_task(plan_of_rows, spec, splits, trace)
+        reports = run_in_one_task(plan_of_rows, spec, splits, make_step)
         yield _Ran(url, _state_after(base, committed, reports), rows)
 
 

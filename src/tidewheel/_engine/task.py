@@ -55,10 +55,8 @@ SourceSplit = tuple[int, Split]
 STARTED = faults.declare("task.started", "a task has begun, nothing is read")
 REPORTED = faults.declare("task.reported", "a task has done all but hand over its report")
 
-Trace = Callable[[Port, Batch], None]
-"""Is called with what each output of a step emits, before messages are combined for a shuffle."""
-
-_RAW = Shape("dict", dict)
+RAW = Shape("dict", dict)
+"""The shape of the columns of a source."""
 _LAST = (1 << 63) - 1
 """The number of a report, which comes after all blocks of its task."""
 
@@ -79,12 +77,13 @@ def run_level(
     batches: Iterator[pa.RecordBatch],
     splits: Sequence[SourceSplit] = (),
     source: int = 0,
-    trace: Trace | None = None,
+    make_step: Callable[[Plan, BatchSpec, int, TaskIdentity], TaskStep] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Run one partition of a level and yield wire rows, the report of the task last.
 
     `splits` are what level 0 reads itself, each with the number of its source. `batches` are for level 0 the rows of one source,
-    whose number is `source`; for other levels they are wire rows. `trace` observes all messages.
+    whose number is `source`; for other levels they are wire rows. `make_step` makes a
+    `TaskStep` that observes its messages.
 
     A program error becomes a report with a failure, so that the driver knows step, key and record as they are; any other
     error is raised, and whoever runs the tasks may try again.
@@ -94,10 +93,10 @@ def run_level(
     # takes as long as the work itself.
     collecting = gc.isenabled()
     gc.disable()
-    step: _Step | None = None
+    step: TaskStep | None = None
     try:
         pin(plan.cells, spec.cell_values())
-        step = _Step(plan, spec, level, task, trace)
+        step = (make_step or TaskStep)(plan, spec, level, task)
         for rows in step.run(batches, splits, source):
             handed = time.perf_counter()
             yield rows
@@ -122,9 +121,12 @@ def _report_row(report: Report) -> pa.RecordBatch:
     return wire.record_batch([wire.Row(0, wire.REPORT, origin, _LAST, reports.encode(report))])
 
 
-class _Step:
-    def __init__(self, plan: Plan, spec: BatchSpec, level: int, task: TaskIdentity, trace: Trace | None = None) -> None:
-        self.plan, self.spec, self.level, self.task, self.trace = plan, spec, level, task, trace
+class TaskStep:
+    """One partition of one level. Subclasses observe its messages."""
+
+    def __init__(self, plan: Plan, spec: BatchSpec, level: int, task: TaskIdentity) -> None:
+        """Start the processes of the level's steps."""
+        self.plan, self.spec, self.level, self.task = plan, spec, level, task
         self.store = open_store(spec.state)
         self.output = TaskOutput(plan, self._staging, silent=spec.silent)
         self.state = BatchState(spec, self.store, task.partition, map(self._delta_file, itertools.count()))
@@ -152,6 +154,11 @@ class _Step:
             self.processes[node.id] = node.operator.start(self.contexts[node.id])
 
     @property
+    def repeats(self) -> bool:
+        """Whether steps get the end of the data several times."""
+        return bool(self.spec.behind)
+
+    @property
     def _begins_at_source(self) -> bool:
         """Whether the task, though of level 1, reads the source's records, and keeps those of its own keys."""
         return self.spec.shared_key is not None and self.level == 1
@@ -166,13 +173,14 @@ class _Step:
     def run(
         self, batches: Iterator[pa.RecordBatch], splits: Sequence[SourceSplit], source: int
     ) -> Iterator[pa.RecordBatch]:
+        """Process all input and the epoch, and yield wire rows."""
         if self.spec.warms:
             self.state.update_copies()
         if self.spec.behind and self.level > 0:
             self._catch_up()
             if self.pending:
                 yield self._drained()
-        for _ in self._read_splits(splits):
+        for _ in self.read_splits(splits):
             if self.pending:
                 yield self._drained()
         for _ in self._read(batches, source):
@@ -214,7 +222,7 @@ class _Step:
         for context in self.contexts.values():
             context.begin()
 
-    def _read_splits(self, splits: Sequence[SourceSplit]) -> Iterator[None]:
+    def read_splits(self, splits: Sequence[SourceSplit]) -> Iterator[None]:
         """Feed what this task reads itself to its source, one batch of columns at a time."""
         sources = self.plan.sources()
         for number, split in splits:
@@ -222,7 +230,7 @@ class _Step:
                 split = split.with_codes(self.share.key)
             for columns in self._awaited(split.read()):
                 own = columns if self.share is None else self.share.of(columns)
-                self._deliver(((sources[number].id, 0),), Batch(_RAW, columns=own))
+                self.deliver(((sources[number].id, 0),), Batch(RAW, columns=own))
                 yield
 
     def _read(self, batches: Iterator[pa.RecordBatch], source: int) -> Iterator[None]:
@@ -230,7 +238,7 @@ class _Step:
         if self.level == 0 or self._begins_at_source:
             node = self.plan.sources()[source]
             for columns in self._awaited(batches):
-                self._deliver(((node.id, 0),), Batch(_RAW, columns=columns))
+                self.deliver(((node.id, 0),), Batch(RAW, columns=columns))
                 yield
             return
         last = (0, 0, 0)
@@ -251,11 +259,15 @@ class _Step:
                 )
             self.consumed[row.origin] = None
             edge = self.plan.edges[row.edge]
-            combiner = self._combiner_of(edge)
+            combiner = self.combiner_of(edge)
             batch = wire.decode(row.payload, (combiner and combiner.shape) or edge.shape)
             self.received[edge.id] = self.received.get(edge.id, 0) + len(batch)
-            self._deliver(edge.targets, batch)
+            self.receive(edge, batch)
             yield
+
+    def receive(self, edge: Edge, batch: Batch) -> None:
+        """Hand over messages that came across a shuffle."""
+        self.deliver(edge.targets, batch)
 
     def _awaited(self, batches: Iterator[pa.RecordBatch], *, of_sources: bool = True) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a source or of other tasks, and note how long they were waited for."""
@@ -271,7 +283,8 @@ class _Step:
                 return
             yield columns
 
-    def _deliver(self, targets: Iterable[tuple[int, int]], batch: Batch) -> None:
+    def deliver(self, targets: Iterable[tuple[int, int]], batch: Batch) -> None:
+        """Give messages to steps of this level."""
         if len(batch) == 0:
             return
         for number, at in targets:
@@ -288,13 +301,11 @@ class _Step:
             batch = self._of_own_shards(node, batch)
             self.key_sample.look_at(node.name, batch)
         self.emitted[node.name] = self.emitted.get(node.name, 0) + len(batch)
-        if self.trace is not None:
-            self.trace(port, batch)
-        self._deliver(self.plan.local.get(port, ()), batch)
+        self.deliver(self.plan.local.get(port, ()), batch)
         for edge in self.plan.crossing(port):
-            combiner = self._combiner_of(edge)
+            combiner = self.combiner_of(edge)
             for outgoing in (batch,) if combiner is None else combiner.add(batch):
-                self._send(edge, outgoing)
+                self.send(edge, outgoing)
 
     def _of_own_shards(self, node: Node, batch: Batch) -> Batch:
         """Reject messages whose key belongs to a shard that the run does not have: in a fleet, another node has its state."""
@@ -316,9 +327,10 @@ class _Step:
         for edge, combiner in list(self.combiners.items()):
             if self.plan.edges[edge].level == level:
                 for batch in combiner.finish():
-                    self._send(self.plan.edges[edge], batch)
+                    self.send(self.plan.edges[edge], batch)
 
-    def _combiner_of(self, edge: Edge) -> Combiner | None:
+    def combiner_of(self, edge: Edge) -> Combiner | None:
+        """Return what reduces the messages of an edge before the shuffle, if anything does."""
         if not edge.combines:
             return None
         if edge.id not in self.combiners:
@@ -326,10 +338,11 @@ class _Step:
             self.combiners[edge.id] = node.operator.combiner(_NodeContext(self, node))
         return self.combiners[edge.id]
 
-    def _send(self, edge: Edge, batch: Batch) -> None:
+    def send(self, edge: Edge, batch: Batch) -> None:
+        """Send messages across a shuffle."""
         if edge.level == self.level:
             # It begins at the source, and has the readers of the edge itself.
-            self._deliver(edge.targets, batch)
+            self.deliver(edge.targets, batch)
             return
         # Values that are no columns are pickled, and not every object can be.
         for part, blocks in accepted(self.contexts[edge.source.node], batch, lambda part: self._blocks(edge, part)):
@@ -396,7 +409,7 @@ class _Step:
 class _NodeContext:
     """The `Context` of one step in one task."""
 
-    def __init__(self, step: _Step, node: Node) -> None:
+    def __init__(self, step: TaskStep, node: Node) -> None:
         self._step, self._node = step, node
         self.operator = node.name
         self.shapes = node.shapes
@@ -440,8 +453,9 @@ class _NodeContext:
         return self._step.state.opened.raw(self._table(""))
 
     def row_table(self) -> RowTable | RepeatedRows:
-        if self._step.spec.behind:
-            return RepeatedRows(self.raw_table())  # Shards that catch up do so before the batch's own data.
+        if self._step.repeats:
+            # Shards that catch up do so before the batch's own data.
+            return RepeatedRows(self.raw_table())
         return self._step.state.opened.rows(self._table(""))
 
     def timers(self, table: str = TIMERS) -> TimerTable:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tidewheel._checkpoint.manifest import Manifest
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from tidewheel._checkpoint.garbage import Collected
     from tidewheel._checkpoint.pins import Pin
     from tidewheel._checkpoint.tools.diff import TableDiff
-    from tidewheel._checkpoint.tools.key_history import KeyHistory
+    from tidewheel._checkpoint.tools.key_history import KeyChanges, KeyHistory
     from tidewheel._checkpoint.tools.verify import Verification
     from tidewheel._engine.job_status import JobStatus
-    from tidewheel._engine.replay import Replayed
+    from tidewheel._engine.key_trace import TracedMessage
+    from tidewheel._engine.replay import Replayed, WrittenRow
     from tidewheel._engine.shadow import Shadowed
-    from tidewheel._operators.logic import Message
     from tidewheel._program.job import Job
 
-    _Messages = list[Message[Any, Any]]
+    _Messages = list[TracedMessage]
     _Pins = list[Pin]
     _Diffs = list[TableDiff]
 
@@ -241,14 +241,30 @@ class StoredJob:
             StateReader(self.store, kept[-1]).info(step)
         return key_history(self.store, kept, step, key)
 
-    def messages(self, program: Job, sequence: int, step: str, key: Any) -> _Messages:
-        """Return the messages of a key that reached a step in the batch of a commit, in order.
+    def changes(self, before: At, after: At, key: Any) -> KeyChanges:
+        """Return the steps in which the state of a key differs between two checkpoints, with both values."""
+        from tidewheel._checkpoint.tools.key_history import key_changes
 
-        The batch runs again, as in `replay`.
+        return key_changes(self.store, self.show(before), self.show(after), key)
+
+    def messages(self, program: Job, sequence: int, step: str, key: Any) -> _Messages:
+        """Return the messages of a key that reached a step in the batch of a commit, in order, or were dropped before.
+
+        Each has its origin, and the state before and after it. The batch runs again, as in `replay`, one message at a
+        time, which takes about a millisecond for each record of the batch.
         """
         from tidewheel._engine.replay import messages_of_key
 
         return messages_of_key(program.plan(), self.store, sequence, step, key)
+
+    def written(self, program: Job, sink: str, where: Callable[[dict[str, Any]], bool]) -> Iterator[WrittenRow]:
+        """Yield the rows of a sink for which `where` is true, each with the kept commit that wrote it, oldest first.
+
+        All kept batches run again, as in `replay`.
+        """
+        from tidewheel._engine.replay import rows_written
+
+        return rows_written(program.plan(), self.store, sink, where)
 
     def keys(self, step: str, *, at: At = None, prefix: str = "") -> Iterator[Any]:
         """Yield every key of a step; with `prefix`, only text keys that start with it."""

@@ -134,6 +134,16 @@ class TaskState:
         state = self._states[table] = TimerTable(self, table, self._awake.get(table))
         return state
 
+    def current(self, table: str, key: Any) -> tuple[bytes, StateCodec | None] | None:
+        """Return the encoded state of a key with the changes of this batch, and the table's codec; None without state."""
+        state, stored = self._states[table], to_stored(key)
+        if isinstance(state, KeyedState):
+            value = state.get(key)
+            return None if value is None else (state.codec.encode(value), state.codec)
+        assert isinstance(state, RawTable), "a step that gets the end of the data several times has no rows in memory"
+        (raw,) = state.get_many(shard_of_stored(stored, self.n_shards), [stored])
+        return None if raw is None else (raw, None)
+
     def next_timers(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Return the results of `TimerTable.next_due` by table of timers, without empty ones."""
         tables = ((table, state) for table, state in self._states.items() if isinstance(state, TimerTable))

@@ -42,12 +42,17 @@ def of_inbox(request, tmp_path) -> sources.Source:
     return sources.inbox(url, max_events=20)
 
 
-SOURCES = {"kafka": (of_kafka, "value"), "nats": (of_nats, "data"), "inbox": (of_inbox, "value")}
+SOURCES = {
+    "kafka": (of_kafka, "value", ("partition", "offset")),
+    "nats": (of_nats, "data", ("partition", "sequence")),
+    "inbox": (of_inbox, "value", ("shard", "position")),
+}
+"""How to make each source, the column of its payload, and what the place of a record has."""
 
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_batches_run_again_and_a_changed_program_runs_over_them(kind, request, spark, tmp_path):
-    made, column = SOURCES[kind]
+    made, column, places = SOURCES[kind]
     source = made(request, tmp_path)
 
     def job(times: int = 1) -> Job:
@@ -68,6 +73,13 @@ def test_batches_run_again_and_a_changed_program_runs_over_them(kind, request, s
     results = [stored.replay(job(), sequence) for sequence in batches]
     assert [result for result in results if not result.same] == []
     assert sum(len(result.rows["out"]) for result in results) == len(PAYMENTS)
+    traced = [message for sequence in batches for message in stored.messages(job(), sequence, "total", "user-2")]
+    mine = [payment["cents"] for payment in PAYMENTS if payment["user"] == "user-2"]
+    assert sorted(message.value["cents"] for message in traced) == mine
+    assert {(message.source, *message.place) for message in traced} == {("in", *places)}
+    if kind == "kafka":
+        assert all(int(message.place["partition"][-1]) == message.value["cents"] % 2 for message in traced)
+        assert all(message.place["offset"] == message.value["cents"] // 2 for message in traced)
     found = stored.shadow(job(times=2), last=len(batches), old=job())
     assert found.records == len(PAYMENTS)
     assert found.state[0].changed == 5

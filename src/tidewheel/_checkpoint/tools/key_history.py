@@ -11,6 +11,7 @@ from tidewheel._checkpoint.manifest import Kind, Manifest
 from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._core.keys import shard_of_stored, to_stored
 from tidewheel._storage import Store
+from tidewheel.errors import WrongKeyType
 
 
 class KeyVersion(msgspec.Struct, frozen=True):
@@ -46,6 +47,40 @@ class KeyHistory(msgspec.Struct, frozen=True):
 def key_history(store: Store, checkpoints: Iterable[Manifest], step: str, key: Any) -> KeyHistory:
     """Return the value of a key at each of these checkpoints, in ascending order, where it changed."""
     return KeyHistory(step, key, tuple(_versions(store, checkpoints, step, key)))
+
+
+class KeyChange(msgspec.Struct, frozen=True):
+    """The state of a key in one step, at two checkpoints; None where it has none."""
+
+    step: str
+    before: Any
+    after: Any
+
+
+class KeyChanges(msgspec.Struct, frozen=True):
+    """The steps in which the state of a key differs between two checkpoints."""
+
+    key: Any
+    steps: tuple[KeyChange, ...]
+    found: bool
+    """Whether the key has state in any step, changed or not."""
+
+
+def key_changes(store: Store, before: Manifest, after: Manifest, key: Any) -> KeyChanges:
+    """Compare the state of one key at two checkpoints, in all steps whose keys have its type."""
+    steps, found = [], False
+    for step in sorted(before.operators.keys() | after.operators.keys()):
+        try:
+            sides = [
+                StateReader(store, side).get(step, key) if step in side.operators else None for side in (before, after)
+            ]
+        except WrongKeyType:
+            continue
+        found = found or any(side is not None and side.found for side in sides)
+        was, now = (None if side is None else side.value for side in sides)
+        if was != now:
+            steps.append(KeyChange(step, was, now))
+    return KeyChanges(key, tuple(steps), found)
 
 
 def _versions(store: Store, checkpoints: Iterable[Manifest], step: str, key: Any) -> Iterator[KeyVersion]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidewheel._connectors.files.fitting import Fitting
 from tidewheel._connectors.files.input_file import InputFile
 from tidewheel._connectors.files.partition_columns import PartitionColumns
-from tidewheel._connectors.split import Split
+from tidewheel._connectors.split import Place, Split
 
 ROWS = 250_000
 """Records of one Arrow batch: enough to share the cost of a batch, and still small in memory."""
@@ -38,6 +38,10 @@ class ColumnarSplit(Split, ABC):
         if self.partitions.columns:
             return self
         return replace(self, only=tuple(name for name in self.columns.names if name in names))
+
+    @property
+    def where(self) -> Place:
+        return {"file": self.file.shown} if self.units is None else {"file": self.file.shown, "part": self.units}
 
     def read(self) -> Iterator[pa.RecordBatch]:
         for fitting, batch in self._batches():

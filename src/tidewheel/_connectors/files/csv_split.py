@@ -31,6 +31,10 @@ class CsvSplit(LineSplit):
     form: CsvForm = field(default=CsvForm())
     text: TextForm = field(default=PLAIN)
 
+    @property
+    def by_line(self) -> bool:
+        return not self.form.multi_line
+
     @cached_property
     def _names(self) -> list[str]:
         """The names of the file's columns, those that the program reads as the source writes them."""

@@ -36,6 +36,10 @@ class JsonSplit(LineSplit):
     text: TextForm = field(default=PLAIN)
     multi_line: bool = False
 
+    @property
+    def by_line(self) -> bool:
+        return not self.multi_line
+
     def read(self) -> Iterator[pa.RecordBatch]:
         if not self.multi_line:
             yield from super().read()

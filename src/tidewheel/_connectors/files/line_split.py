@@ -13,7 +13,7 @@ import pyarrow as pa
 from tidewheel._connectors.bad_lines import BadLine, with_bad_lines
 from tidewheel._connectors.files.lines import BLOCK, Block, Part
 from tidewheel._connectors.files.partition_columns import PartitionColumns
-from tidewheel._connectors.split import Split
+from tidewheel._connectors.split import Place, Split
 
 _CHUNK = 64
 """The number of lines that are tried together if a whole block does not parse."""
@@ -50,6 +50,25 @@ class LineSplit(Split):
         for block in self._blocks():
             for found in self._parsed(block):
                 yield self.partitions.added(found)
+
+    @property
+    def by_line(self) -> bool:
+        """Whether each record is on a line of its own."""
+        return True
+
+    @property
+    def where(self) -> Place:
+        return {"file": self.part.file.shown}
+
+    def located(self) -> Iterator[tuple[pa.RecordBatch, list[Place]]]:
+        if not self.by_line:
+            yield from super().located()
+            return
+        for block in self._blocks():
+            for line in block.in_chunks(1):
+                place = {**self.where, "line": self._lines_before + line.line + 1}
+                for found in self._parsed(line):
+                    yield self.partitions.added(found), [place] * found.num_rows
 
     def _blocks(self) -> Iterator[Block]:
         return self.part.blocks(self.block_bytes)

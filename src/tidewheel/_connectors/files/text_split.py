@@ -19,6 +19,10 @@ class TextSplit(LineSplit):
 
     whole: bool = False
 
+    @property
+    def by_line(self) -> bool:
+        return not self.whole
+
     def read(self) -> Iterator[pa.RecordBatch]:
         if not self.whole:
             yield from super().read()

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.source import SourceReader, smaller
-from tidewheel._connectors.split import Split, fitted
+from tidewheel._connectors.split import Place, Split, fitted
 from tidewheel.errors import StateError
 
 
@@ -20,9 +20,17 @@ class IterableSplit(Split):
 
     data: bytes
     size: int
+    first: int
+    """The number of the first item, from 0 on."""
 
     def read(self) -> Iterator[pa.RecordBatch]:
         return iter(pa.ipc.open_stream(self.data))
+
+    def located(self) -> Iterator[tuple[pa.RecordBatch, list[Place]]]:
+        number = self.first
+        for columns in self.read():
+            yield columns, [{"item": number + row} for row in range(columns.num_rows)]
+            number += columns.num_rows
 
 
 class IterableReader(SourceReader):
@@ -53,8 +61,8 @@ class IterableReader(SourceReader):
 
     def splits(self, start: Position, end: Position, tasks: int) -> list[Split]:
         rows = self._rows.slice(_number(start), _number(end) - _number(start))
-        pieces = (self._bytes(rows.slice(at, size)) for at, size in cuts(rows.num_rows, self._slices))
-        return [IterableSplit(data, len(data)) for data in pieces]
+        pieces = ((at, self._bytes(rows.slice(at, size))) for at, size in cuts(rows.num_rows, self._slices))
+        return [IterableSplit(data, len(data), _number(start) + at) for at, data in pieces]
 
     def _bytes(self, rows: pa.Table) -> bytes:
         out = pa.BufferOutputStream()

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.source import SourceReader, smaller
-from tidewheel._connectors.split import Split, fitted
+from tidewheel._connectors.split import Place, Split, fitted
 from tidewheel._core.keys import from_stored, to_stored
 from tidewheel._core.urls import Url
 from tidewheel.errors import ConfigError, CorruptError
@@ -124,6 +124,9 @@ class InboxSplit(Split):
     size: int = _UNKNOWN_SIZE
 
     def read(self) -> Iterator[pa.RecordBatch]:
+        return (columns for columns, _ in self.located())
+
+    def located(self) -> Iterator[tuple[pa.RecordBatch, list[Place]]]:
         begin = {shard: first for shard, first, _ in self.ranges}
         end = {shard: last for shard, _, last in self.ranges}
         with open_inbox(self.settings.url) as inbox:
@@ -131,7 +134,8 @@ class InboxSplit(Split):
             check_identity(self.identity, inbox)
             for stored in inbox.read(begin, end):
                 batch = self._raw(inbox, stored) if self.settings.payload == "raw" else self._columns(inbox, stored)
-                yield fitted(batch, self.columns)
+                place = {"shard": stored.block.shard, "position": stored.position}
+                yield fitted(batch, self.columns), [place] * batch.num_rows
 
     def _raw(self, inbox: Inbox, stored: Stored) -> pa.RecordBatch:
         events, block = self._decoded(inbox, stored), stored.block
