@@ -5,6 +5,7 @@
 | `files` | exactly once |
 | `postgres` | exactly once |
 | `delta` | exactly once |
+| `iceberg` | exactly once |
 | `kafka` | exactly once to readers of committed transactions; or at least once |
 | `nats` | exactly once, in streams that allow atomic batches; else at least once |
 | `collect` | exactly once, within one process |
@@ -29,6 +30,7 @@ from tidewheel._subjects import added, load
 
 if TYPE_CHECKING:
     from tidewheel._connectors.delta.sink import delta
+    from tidewheel._connectors.iceberg.sink import iceberg
     from tidewheel._connectors.kafka.sink import kafka
     from tidewheel._connectors.mqtt.sink import mqtt
     from tidewheel._connectors.nats.sink import nats
@@ -43,6 +45,7 @@ __all__ = [
     "files",
     "for_each",
     "for_each_batch",
+    "iceberg",
     "kafka",
     "mqtt",
     "nats",

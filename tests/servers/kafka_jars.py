@@ -36,6 +36,11 @@ def registry_archive() -> Path:
     return _brought("apicurio-registry")
 
 
+def iceberg_rest_jars() -> Path:
+    """Return the folder with the jars of Iceberg's REST catalog."""
+    return _brought("iceberg-rest")
+
+
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
     """Let one process at a time fill the cache: the workers of a test run begin together."""

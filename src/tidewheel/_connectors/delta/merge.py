@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewheel._connectors.delta.columns import check_partitions, check_types
+from tidewheel._connectors.delta.columns import check_types
 from tidewheel._connectors.delta.sink import Delta, Evolve
+from tidewheel._connectors.files.table_columns import check_partitions
 from tidewheel._connectors.last_changes import DELETE, deletions, last_of_each
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import PublishedRows, StagedBatches, together, typed

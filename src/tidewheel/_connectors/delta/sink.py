@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import pyarrow as pa
 
-from tidewheel._connectors.delta.columns import check_partitions, check_types, created, evolved, fitted
+from tidewheel._connectors.delta.columns import check_types, created
 from tidewheel._connectors.delta.statistics import statistics_of
 from tidewheel._connectors.delta.table import TableLocation, add_files, client
 from tidewheel._connectors.files.data_files import (
@@ -23,6 +23,7 @@ from tidewheel._connectors.files.data_files import (
     is_output,
 )
 from tidewheel._connectors.files.places import place_at
+from tidewheel._connectors.files.table_columns import check_partitions, fitted, with_new
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import PublishedRows, StagedRef, common_schema, published_batches, read_token, typed
 from tidewheel._core.urls import Url
@@ -132,7 +133,7 @@ class Delta(Sink):
         """Return the columns of records in the types of the table as the sink knows it."""
         schema = self.schema or created(columns.schema)
         if self.evolve:
-            schema = evolved(schema, columns.schema)
+            schema = with_new(schema, created(columns.schema))
         return fitted(columns, schema, who, "the table", rounds=rounds)
 
     def publish(self, publication: Publication) -> None:

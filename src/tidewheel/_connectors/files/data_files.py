@@ -86,12 +86,16 @@ class DataFilesPartition(SinkPartition):
     def add(self, columns: pa.RecordBatch) -> None:
         """Write rows that fit the table."""
         number = self._schemas.setdefault(columns.schema, len(self._schemas))
-        parts: Iterable[tuple[Iterable[object], pa.RecordBatch]] = [((), columns)]
-        if self._partition_by:
-            parts = hive.split(columns, self._partition_by)
         with self._explained():
-            for values, rows in parts:
-                self._files.write((number, tuple(map(hive.text_of, values))), EncodedRows(rows))
+            for partition, rows in self.parts(columns):
+                self._files.write((number, partition), EncodedRows(rows))
+
+    def parts(self, columns: pa.RecordBatch) -> Iterable[tuple[Partition, pa.RecordBatch]]:
+        """Divide rows by partition. Files do not contain the partition columns, unless a subclass keeps them."""
+        if not self._partition_by:
+            return [((), columns)]
+        found = hive.split(columns, self._partition_by)
+        return ((tuple(map(hive.text_of, values)), rows) for values, rows in found)
 
     def prepare(self) -> bytes | None:
         with self._explained():
