@@ -30,6 +30,7 @@ _OWN = (
     "cells",
     "checkpoints",
     "state",
+    "migrate",
     "monitoring",
 )
 """The commands of this folder."""

@@ -7,26 +7,18 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
 
 from tidewheel._checkpoint.tools.exact_rows import EXACT, exact_of, plain_key, rows_of
-from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
-from tidewheel._engine.commit import operator_infos
-from tidewheel._engine.delta_files import DeltaFiles
-from tidewheel._engine.evolve import state_of
-from tidewheel._engine.import_columns import StateColumns, check_columns, expected_type, record_fields
+from tidewheel._engine.import_columns import StateColumns, check_columns
 from tidewheel._engine.import_keys import ImportedKeys
 from tidewheel._engine.import_text import CsvRows, JsonRows, TextRows, text_format
-from tidewheel._engine.key_kinds import merged_kinds
-from tidewheel._engine.plan import Plan
+from tidewheel._engine.imported_step import ImportedStep, commit_import, key_twice
 from tidewheel._engine.program_job import ProgramJob
-from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
-from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._values.shape import DICT, VALUE
-from tidewheel.errors import ConfigError, GraphError, StateError, StepError
+from tidewheel.errors import ConfigError, StateError, StepError
 
 Rows = Any
 """A path of Parquet, CSV or JSON lines, an Arrow table, a Spark DataFrame, or pairs of key and value."""
@@ -69,40 +61,28 @@ def import_state(
     their number.
     """
     plan = job.plan()
-    spec = _spec(plan, operator)
-    codec, expected = spec.resolved_codec(), expected_type(spec)
-    begun = record_fields(spec.hint)
-    if begun and expected is None and _format(rows) == "csv":
-        expected = spec.hint  # Where all is text, nothing else tells what it is to become.
-    keys, columns = ImportedKeys(plan, operator, key_type), StateColumns(key, value)
+    step, columns = ImportedStep(plan, operator, job.n_shards, key_type), StateColumns(key, value)
+    if _format(rows) == "csv":
+        step.expect_record()
+    keys, expected = step.keys, step.expected
 
     def check(fields: Mapping[str, pa.DataType | None], where: str) -> None:
         check_columns(operator, expected, fields, key, where)
 
-    def twice(stored: bytes) -> StateError:
-        return StateError(
-            f"the key {from_stored(stored)!r} comes twice in what is imported into {operator!r}; keep one of the two"
-        )
-
-    text = _text_rows(rows, columns, keys, check, None if spec.codec else expected)
-    count = 0
-    with SortedRuns(twice) as entries:
+    text = _text_rows(rows, columns, keys, check, None if step.spec.codec else expected)
+    with SortedRuns(key_twice) as entries:
         for name, content in _pairs(rows, columns, check) if text is None else text:
             try:
-                stored = to_stored(keys.checked(name))
-                kind = spec.hint if expected is None and _has_fields(content, begun) else expected
-                state = codec.encode(_converted(content, None if spec.codec else kind, name, operator))
+                step.add(entries, name, content)
             except (StateError, StepError) as error:
                 raise error if text is None else StateError(f"{text.place}: {error}") from None
-            entries.add(shard_of_stored(stored, job.n_shards), operator, stored, state)
-            count += 1
         if isinstance(text, CsvRows) and text.numbers_only is not None:
             raise StateError(
                 f"the keys in {text.path} look like numbers ({text.numbers_only}), and the program does not tell their type: 7 "
                 f"and '7' are different keys. {keys.how_to_tell()}"
             )
-        _commit(JobRun(job, plan), operator, entries, keys.kinds())
-    return Imported(count, isinstance(text, CsvRows) and keys.type is None)
+        commit_import(JobRun(job, plan), [step], entries)
+    return Imported(step.count, isinstance(text, CsvRows) and keys.type is None)
 
 
 def _text_rows(rows: Rows, columns: StateColumns, keys: ImportedKeys, check: _Check, expected: Any) -> TextRows | None:
@@ -120,51 +100,11 @@ def _format(rows: Rows) -> str | None:
     return text_format(os.fspath(rows)) if isinstance(rows, str | os.PathLike) else None
 
 
-def _commit(run: JobRun, operator: str, entries: SortedRuns, key_kinds: dict[str, str]) -> None:
-    try:
-        run.begin()
-        if run.head.batch is not None:
-            raise StateError(
-                f"job {run.job.name!r} has had batches up to {run.head.batch}: state is imported before the first one. Import "
-                "into a job of another name, or under another state URL"
-            )
-        try:
-            merged_kinds(run.head.key_kinds, key_kinds)
-        except StepError:
-            had, have = (", ".join(sorted(set(kinds.values()))) for kinds in (run.head.key_kinds, key_kinds))
-            raise StateError(
-                f"job {run.job.name!r} has keys of type {had} from an earlier import, and these are of type {have}; keys of "
-                "different types are different keys. Import keys of one type, or start from scratch: `tidewheel reset` "
-                "deletes the state"
-            ) from None
-        files = DeltaFiles(run.store, run.head, run.token)
-        for shard in entries.shards():
-            for table, items in entries.tables(shard):
-                files.add(shard, table, items)
-        operators = {**run.head.operators, operator: operator_infos(run.plan)[operator]}
-        reports = [*files.reports(), Report(1, 0, key_kinds=key_kinds)]
-        run.commit(run.spec(run.head.parallelism, ""), reports, "import", None, operators=operators)
-    finally:
-        run.release()
-
-
-def _spec(plan: Plan, operator: str) -> StateSpec:
-    specs = {node.name: state_of(node) for node in plan.nodes}
-    spec = specs.get(operator)
-    if spec is None:
-        able = ", ".join(repr(name) for name, found in specs.items() if found is not None)
-        raise GraphError(
-            f"state cannot be imported into {operator!r}: it goes into a stateful_map, stateful_op or reduce; there are "
-            f"{able or 'none'}"
-        )
-    return spec
-
-
 def _pairs(rows: Rows, columns: StateColumns, check: _Check) -> Iterable[tuple[Any, Any]]:
     if isinstance(rows, str | os.PathLike):
         return _of_batches(_of_parquet(os.fspath(rows)), columns, check, os.fspath(rows))
     if hasattr(rows, "toArrow"):
-        return _of_batches(_of_frame(rows), columns, check, "the DataFrame")
+        return _of_batches(frame_columns(rows), columns, check, "the DataFrame")
     if isinstance(rows, pa.Table):
         return _of_batches((rows.schema, rows.to_batches()), columns, check, "the table")
     pairs: Iterable[tuple[Any, Any]] = rows
@@ -197,7 +137,7 @@ def _told(path: str) -> Iterator[None]:
         ) from None
 
 
-def _of_frame(frame: Any) -> _Columns:
+def frame_columns(frame: Any) -> _Columns:
     """Read a frame as `toArrow` does, but a partition at a time: the driver never has it whole."""
 
     # A function inside a function travels by value: workers may not have this package.
@@ -235,19 +175,3 @@ def _exact(batch: pa.RecordBatch, pairs: Iterable[tuple[Any, Any]]) -> Iterator[
     cells = batch.column(EXACT).to_pylist()
     for cell, row, pair in zip(cells, rows_of(batch.drop_columns([EXACT])), pairs, strict=True):
         yield exact_of(cell, row) or pair
-
-
-def _has_fields(value: Any, fields: frozenset[str]) -> bool:
-    """Return whether a value is a record's fields, or some of them."""
-    return isinstance(value, dict) and bool(value) and fields.issuperset(value)
-
-
-def _converted(value: Any, expected: Any, key: Any, operator: str) -> Any:
-    if expected is None:
-        return value
-    try:
-        return msgspec.convert(value, expected)
-    except msgspec.ValidationError as error:
-        raise StateError(
-            f"the state of key {key!r} does not fit what {operator!r} declares (state=, or the type of default=): {error}"
-        ) from None

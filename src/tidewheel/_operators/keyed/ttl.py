@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tidewheel._core.keys import from_stored
+from tidewheel._core.keys import from_stored, to_stored
 from tidewheel._operators.base import Context, Conversion, Process
 from tidewheel._state.codec import msgpack_codec
 from tidewheel._state.layout import StateLayout
 from tidewheel._state.task_state import KeyedState
-from tidewheel._state.timers import Clock, Timer
+from tidewheel._state.timers import THERE, Clock, Timer, encode
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._values import Batch
 from tidewheel.errors import GraphError, StepError
@@ -57,6 +57,12 @@ def conversion_to(ttl: Ttl | None, layout: StateLayout) -> Conversion | None:
     anew = "its ttl starts now for existing states; after that it counts from the last message of each key"
     said = "its ttl was removed, and its states are kept" if ttl is None else anew
     return Conversion(None, said, emptied=(_EXPIRES, _TIMERS))
+
+
+def expiry_entries(ttl: Ttl, key: Any, at: int) -> list[tuple[str, bytes, bytes]]:
+    """Return what a `TtlProcess` stores for a key whose state expires at a time: tables, keys and values."""
+    timer = encode(Timer(key, at, "", ttl.clock))
+    return [(_EXPIRES, to_stored(key), msgpack_codec(int).encode(at)), (_TIMERS, timer, THERE)]
 
 
 class TtlProcess(Process):
