@@ -1,4 +1,4 @@
-"""Jars for the tests of Kafka: the broker's and those of Spark's own connector, brought by `mvn` once.
+"""Jars for the tests: those of Kafka's broker, of Spark's own connector to it and of YARN, brought by `mvn` once.
 
 They are named in the poms below `jars`, and kept below `.cache/kafka`, in a folder for each state of a pom.
 """
@@ -41,6 +41,11 @@ def iceberg_rest_jars() -> Path:
     return _brought("iceberg-rest")
 
 
+def yarn_jars() -> Path:
+    """Return the folder with the jars of Hadoop's resource manager and node manager."""
+    return _brought("hadoop-yarn")
+
+
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
     """Let one process at a time fill the cache: the workers of a test run begin together."""
@@ -63,7 +68,7 @@ def _brought(name: str) -> Path:
 def _bring(pom: Path, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise NoMavenError("there is no `mvn` on the PATH to bring Apache Kafka with")
+        raise NoMavenError("there is no `mvn` on the PATH to bring the jars with")
     fresh = folder.with_suffix(".fresh")
     shutil.rmtree(fresh, ignore_errors=True)
     # -U: what could not be had yesterday is asked for again.
@@ -71,5 +76,7 @@ def _bring(pom: Path, folder: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         said = f"{ended.stdout}{ended.stderr}"[-3000:]
-        raise RuntimeError(f"mvn could not bring {pom.name} (TIDEWHEEL_TEST_KAFKA=tansu does without):\n{said}")
+        raise RuntimeError(
+            f"mvn could not bring {pom.name} (for Kafka, TIDEWHEEL_TEST_KAFKA=tansu does without):\n{said}"
+        )
     fresh.rename(folder)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pyspark
 
 from servers.java_archive import java_options
+from servers.network_hosts import Host
 from servers.stores import _start, free_ports
 from support.waiting import SOON
 
@@ -57,15 +58,17 @@ class Worker:
 class SparkCluster:
     """A master, and the workers that were started."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: Host | None = None) -> None:
+        """Start the master, on a host with a network of its own or on loopback."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.workers: list[Worker] = []
         port, self._ui = free_ports(2)
-        self.url = f"spark://{_HOST}:{port}"
+        self._address = _HOST if host is None else host.address
+        self.url = f"spark://{self._address}:{port}"
         self._log = folder / "master.log"
         arguments = ("--port", str(port), "--webui-port", str(self._ui))
-        self._master = _spark_class("master.Master", _HOST, self._log, *arguments)
+        self._master = _spark_class("master.Master", self._address, self._log, *arguments, host=host)
 
     def status(self) -> dict | None:
         """Return what the master says of itself, or None while it does not answer.
@@ -73,21 +76,23 @@ class SparkCluster:
         A master that has just begun answers every path with its front page until the one for JSON is in place.
         """
         try:
-            with urllib.request.urlopen(f"http://{_HOST}:{self._ui}/json/", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://{self._address}:{self._ui}/json/", timeout=2) as answer:
                 return json.load(answer)
         except (OSError, json.JSONDecodeError):
             return None
 
-    def add_worker(self, env: dict[str, str] | None = None) -> Worker:
+    def add_worker(self, env: dict[str, str] | None = None, host: Host | None = None) -> Worker:
         """Start a worker, not waiting until it serves; `env` is seen by the executors and the tasks on it."""
         number = len(self.workers)
+        address = f"127.0.0.{2 + number}" if host is None else host.address
         folder = self.folder / f"worker-{number}"
         folder.mkdir()
         worker = Worker(
             _spark_class(
-                *("worker.Worker", f"127.0.0.{2 + number}", folder / "worker.log", "--port", "0", "--webui-port", "0"),
+                *("worker.Worker", address, folder / "worker.log", "--port", "0", "--webui-port", "0"),
                 *("--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"), self.url),
                 env={"TIDEWHEEL_LOCAL": str(folder / "local"), "SPARK_LOCAL_DIRS": str(folder), **(env or {})},
+                host=host,
             ),
             folder,
         )
@@ -114,11 +119,11 @@ class SparkCluster:
         self._master.kill()
         self._master.wait()
 
-    def conf(self) -> dict[str, str]:
-        """Return the settings with which a driver on loopback uses this cluster, and its JVMs start quickly."""
+    def conf(self, address: str = _HOST) -> dict[str, str]:
+        """Return the settings with which a driver at an address uses this cluster, and its JVMs start quickly."""
         return {
-            "spark.driver.host": _HOST,
-            "spark.driver.bindAddress": _HOST,
+            "spark.driver.host": address,
+            "spark.driver.bindAddress": address,
             "spark.driver.memory": "1g",
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": java_options(),
@@ -127,9 +132,9 @@ class SparkCluster:
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path) -> Iterator[SparkCluster]:
+def running_cluster(folder: Path, host: Host | None = None) -> Iterator[SparkCluster]:
     """Run a cluster without workers for a while."""
-    cluster = SparkCluster(folder)
+    cluster = SparkCluster(folder, host)
     try:
         yield cluster
     finally:
@@ -152,14 +157,15 @@ def python_without_tidewheel(folder: Path, *also: str) -> Path:
 
 
 def _spark_class(
-    name: str, host: str, log: Path, *arguments: str, env: dict[str, str] | None = None
+    name: str, address: str, log: Path, *arguments: str, env: dict[str, str] | None = None, host: Host | None = None
 ) -> subprocess.Popen[bytes]:
+    command = [str(_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", "--host", address, *arguments]
     return _start(
-        [str(_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", "--host", host, *arguments],
+        [*(() if host is None else host.inside), *command],
         log,
         {
             "SPARK_HOME": str(_HOME),
-            "SPARK_LOCAL_IP": host,
+            "SPARK_LOCAL_IP": address,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": java_options(),
             **(env or {}),

@@ -87,8 +87,9 @@ def _wait(ready, process: subprocess.Popen[bytes], log: Path, seconds: float = _
 class SeaweedFS:
     """An S3 server with one identity. Buckets are made by the first write."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, address: str = "127.0.0.1", inside: tuple[str, ...] = ()) -> None:
+        """Take its folder and address; `inside` is the beginning of a command that runs on another host."""
+        self.folder, self._address, self._inside = folder, address, inside
         (folder / "data").mkdir(parents=True)
         (folder / "s3.json").write_text(
             json.dumps(
@@ -109,7 +110,7 @@ class SeaweedFS:
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._ports[0]}"
+        return f"http://{self._address}:{self._ports[0]}"
 
     def url(self, prefix: str = "", bucket: str = "tests") -> str:
         """Return the URL of a place in a bucket, as `storage.open` takes it."""
@@ -122,8 +123,8 @@ class SeaweedFS:
     def start(self) -> None:
         s3, s3_grpc, filer, filer_grpc, master, master_grpc, volume, volume_grpc = self._ports
         flags = {
-            "ip": "127.0.0.1",
-            "ip.bind": "127.0.0.1",
+            "ip": self._address,
+            "ip.bind": self._address,
             "dir": self.folder / "data",
             "filer": "true",
             "filer.port": filer,
@@ -148,7 +149,7 @@ class SeaweedFS:
             "volume.max": 200,
         }
         self._process = _start(
-            [str(Path(sys.executable).parent / "weed"), "-logtostderr=true", "server"]
+            [*self._inside, str(Path(sys.executable).parent / "weed"), "-logtostderr=true", "server"]
             + [f"-{name}={value}" for name, value in flags.items()],
             self._log,
             # One volume per collection is enough, and growing seven takes seconds.
@@ -357,9 +358,9 @@ def make_certificates(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def running_seaweedfs(folder: Path) -> Iterator[SeaweedFS]:
+def running_seaweedfs(folder: Path, address: str = "127.0.0.1", inside: tuple[str, ...] = ()) -> Iterator[SeaweedFS]:
     """Run an S3 server for a while; its credentials are in this process's environment meanwhile."""
-    server = SeaweedFS(folder)
+    server = SeaweedFS(folder, address, inside)
     before = {name: os.environ.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
     os.environ.update(AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY)
     try:

@@ -17,6 +17,7 @@ from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._state.timers import Clock, Timer
 from tidewheel.errors import ConfigError, StateError
 
+
 @dataclass(frozen=True)
 class SparkState:
     """The state of one key of a Spark operator, as a function of `migrations` gets it. Times are ns since 1970.

@@ -31,7 +31,7 @@ from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._spark.session import session
 from tidewheel._spark.spark_state import SparkOperator, operators, states
 from tidewheel._state.sorted_runs import SortedRuns
-from tidewheel.errors import ConfigError, StateError
+from tidewheel.errors import ConfigError, StateError, StepError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,11 +123,14 @@ def migrate(
     with SortedRuns(key_twice) as written:
         steps = []
         for name, number in chosen.items():
-            step = ImportedStep(plan, name, job.n_shards)
+            step, entry = ImportedStep(plan, name, job.n_shards), entries.get(name, FromSpark())
             steps.append(step)
-            _step(
-                migrated, step, spark, checkpoint, found[number], entries.get(name, FromSpark()), now, written, samples
-            )
+            try:
+                _step(migrated, step, spark, checkpoint, found[number], entry, now, written, samples)
+            except (StateError, StepError) as error:
+                if not dry_run:
+                    raise
+                migrated.refused.append(str(error))
         if not dry_run:
             kinds = {name: kind_of(sources[name]) for name, _, _ in begin}
 

@@ -37,6 +37,7 @@ class SparkOperator(NamedTuple):
     """The state variables of `transformWithState`."""
     clock: Clock
     """The clock of its timers."""
+    partitions: int
 
     @property
     def refusal(self) -> str | None:
@@ -51,15 +52,16 @@ class SparkOperator(NamedTuple):
 
 def operators(spark: SparkSession, checkpoint: str) -> list[SparkOperator]:
     """Return the stateful operators of a query, in the order of their numbers."""
-    rows = spark.read.format("state-metadata").load(checkpoint)
-    rows = rows.select("operatorId", "operatorName", "operatorProperties").distinct()
+    frame = spark.read.format("state-metadata").load(checkpoint)
+    rows = frame.select("operatorId", "operatorName", "numPartitions", "operatorProperties").collect()
     found = []
-    for number, name, properties in sorted(tuple(row) for row in rows.collect()):
+    # A join has several stores, each with a row.
+    for number, name, partitions, properties in sorted({tuple(row) for row in rows}):
         about = json.loads(properties) if properties else {}
         variables = tuple(each["stateName"] for each in about.get("stateVariables", ()))
         own = tuple(each for each in variables if not each.startswith("$"))
         wall = "processing" in str(about.get("timeMode", "processing")).lower()
-        found.append(SparkOperator(number, name, own, "wall" if wall else "event"))
+        found.append(SparkOperator(number, name, own, "wall" if wall else "event", partitions))
     return found
 
 
@@ -67,6 +69,8 @@ def states(spark: SparkSession, checkpoint: str, operator: SparkOperator, batch:
     """Give the state of each key after a batch. Values whose TTL has expired at `now`, in ns, are left out."""
     if operator.refusal is not None:
         raise StateError(operator.refusal)
+    # Rows arrive partition by partition, each with a Spark job of its own: no more of them than the query had.
+    spark.conf.set("spark.sql.shuffle.partitions", str(operator.partitions))
     reader = _Reader(spark, checkpoint, operator, batch)
     frame = reader.by_key()
     _check_key(frame.schema["key"].dataType, operator)
@@ -134,7 +138,7 @@ class _Reader:
             if name not in self._ttl:
                 values[name] = _plain(found)
                 continue
-            found, times = _alive(found, now // _MS)
+            found, times = unexpired(found, now // _MS)
             expires[name] = times
             if found is not None:
                 values[name] = found
@@ -160,7 +164,7 @@ def _plain(found: Any) -> Any:
     return found
 
 
-def _alive(found: Any, now_ms: int) -> tuple[Any, Any]:
+def unexpired(found: Any, now_ms: int) -> tuple[Any, Any]:
     """Return what of a variable with a TTL has not expired, None if nothing, and when it expires, in ns."""
     if isinstance(found, dict):
         at = found[_TTL]
