@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidewheel._operators.keyed.ttl_map import ExpiringMap
     from tidewheel._operators.logic import Message, Output, StatefulLogic
     from tidewheel._operators.stateless.map_async import idempotency_key
-    from tidewheel._operators.windows.window import WindowResult
+    from tidewheel._operators.windows.window_result import WindowResult
     from tidewheel._program.job import Job
     from tidewheel._program.keyed_stream import KeyedStream
     from tidewheel._program.running import Run, RunStatus
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidewheel._spark.progress import BatchProgress, RunResult
     from tidewheel._spark.read_state import read_state
     from tidewheel._state.timers import Timer
-    from tidewheel._time.windows import session, sliding, tumbling
+    from tidewheel._time.windows import counted, session, sliding, triggered, tumbling
     from tidewheel._values import Row
 
 __version__ = "0.2.0"
@@ -80,6 +80,7 @@ __all__ = [
     "codecs",
     "connectors",
     "count",
+    "counted",
     "errors",
     "fleet",
     "idempotency_key",
@@ -93,6 +94,7 @@ __all__ = [
     "sources",
     "sum_",
     "testing",
+    "triggered",
     "tumbling",
 ]
 
@@ -120,9 +122,10 @@ _HOMES = {
     "Stream": "_program.stream",
     "TimedStream": "_program.side_outputs",
     "Timer": "_state.timers",
-    "WindowResult": "_operators.windows.window",
+    "WindowResult": "_operators.windows.window_result",
     "WindowedStream": "_program.side_outputs",
     "count": "_operators.aggregates.functions",
+    "counted": "_time.windows",
     "idempotency_key": "_operators.stateless.map_async",
     "max_": "_operators.aggregates.functions",
     "mean": "_operators.aggregates.functions",
@@ -131,6 +134,7 @@ _HOMES = {
     "session": "_time.windows",
     "sliding": "_time.windows",
     "sum_": "_operators.aggregates.functions",
+    "triggered": "_time.windows",
     "tumbling": "_time.windows",
 }
 """Where each public name is. Imported when first used: a look-up in stored state needs neither Arrow nor Spark."""

@@ -18,7 +18,7 @@ from acceptance.test_e3_ttl_map import WORDS, ttl_job
 from acceptance.test_e4_windows import EVENTS, windowed
 from acceptance.test_e5_joins import ORDERS, PAYMENTS
 from acceptance.test_e5_joins import keyed as joining
-from tidewheel import Job, agg, count, session, sliding, sum_, tumbling
+from tidewheel import Job, agg, count, counted, session, sliding, sum_, triggered, tumbling
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import golden
@@ -274,6 +274,15 @@ def days(fold):
     return build
 
 
+def of_messages(windows, fold):
+    def build(given, job):
+        rows = [named(number, number) for number in range(150)]
+        timed = given.source(job, "in", rows, batch=7).event_time("time", unit="ns", max_delay="3 ns", name="clock")
+        timed.key_by("by", "key").window("w", windows, **fold).sink("out", collect())
+
+    return build
+
+
 def aggregates_of(windows):
     def build(given, job):
         rows = [named(number, number * 13 % 97) for number in range(120)]
@@ -327,6 +336,10 @@ PROGRAMS_OF_TIME = {
     "aggregates of tumbling windows": aggregates_of(tumbling("10 ns")),
     "aggregates of sliding windows": aggregates_of(sliding("20 ns", "10 ns")),
     "aggregates of sessions": aggregates_of(session("3 ns")),
+    "counted windows of aggregates": of_messages(counted(4), AGGREGATES),
+    "overlapping counted windows of aggregates": of_messages(counted(6, every=4), EXACT),
+    "counted windows of a function": of_messages(counted(5, every=2), FOLDED),
+    "windows with a trigger": of_messages(triggered(lambda kept, row: sum(kept) > 150, timeout="20 ns"), FOLDED),
     "early results of aggregates": early(
         tumbling("10 ns"), "5 ns", {"names": agg.count_distinct("n"), "last": agg.last("n")}
     ),

@@ -338,3 +338,14 @@ def optional_names(orders: Stream[Order], by_user: KeyedStream[str, Order]) -> N
     assert_type(by_user.filter(lambda order: order.cents > 1), KeyedStream[str, Order])
     assert_type(by_user.flat_map(lambda order: [order.at]), KeyedStream[str, datetime.datetime])
     assert_type(by_user.select(["user"]), KeyedStream[str, Row])
+
+
+def with_keys_and_columns(orders: Stream[Order], by_user: KeyedStream[str, Order]) -> None:
+    """Functions get the key if they ask for it, and a column stands for a function."""
+    assert_type(by_user.map(lambda user, order: (user, order.cents), with_key=True), KeyedStream[str, tuple[str, int]])
+    assert_type(by_user.filter("own", lambda user, order: user == order.user, with_key=True), KeyedStream[str, Order])
+    assert_type(by_user.flat_map("users", lambda user, order: [user], with_key=True), KeyedStream[str, str])
+    assert_type(by_user.key_by(lambda user, order: len(user), with_key=True), KeyedStream[int, Order])
+    assert_type(orders.map("users", "user"), Stream[Any])
+    assert_type(by_user.map("their-users", "user"), KeyedStream[str, Any])
+    assert_type(orders.filter("named", "user"), Stream[Order])

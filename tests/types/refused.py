@@ -56,7 +56,7 @@ orders.map(lambda order: order.centz)  # error: centz
 by_user.filter(lambda order: order.centz)  # error: centz
 orders.key_by(lambda order: order.uzer)  # error: uzer
 orders.filter("f", lambda order: order.centz > 3)  # error: centz
-orders.filter("f2", "cents > 3")  # error: filter
+orders.filter("f2", 3)  # error: filter
 orders.expect("e", lambda order: order.centz > 3)  # error: centz
 orders.expect("e2", lambda order: order.cents > 3, otherwise="ignore")  # error: otherwise
 orders.with_columns("w0", euros=3)  # error: with_columns

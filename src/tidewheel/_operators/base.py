@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -304,22 +304,30 @@ def reads_of_function(read: FieldsRead | None, shape: Shape, passed_on: tuple[in
 
 
 def each(
-    context: Context, batch: Batch, function: Callable[[Any], Any], read: FieldsRead | None = None
+    context: Context,
+    batch: Batch,
+    function: Callable[..., Any],
+    read: FieldsRead | None = None,
+    with_key: bool = False,
 ) -> tuple[list[Any], list[int]]:
     """Call the function with each value; return the results and the positions of rejected values.
 
-    `read` has the fields that the function reads, if it does nothing else with a value.
+    `read` has the fields that the function reads, if it does nothing else with a value. With `with_key`, the function is
+    called with key and value.
     """
     values, unreadable = values_of(context, batch, read)
     results: list[Any] = []
     rejected: list[int] = []
     if unreadable:
         positions = [position for position in range(len(batch)) if position not in set(unreadable)]
-    rest = iter(values)
+    called: list[Iterator[Any]] = [iter(values)]
+    if with_key:
+        keys = batch.keys
+        called.insert(0, iter([keys[position] for position in positions] if unreadable else keys))
     while True:
         failure: Exception
         try:
-            results.extend(map(function, rest))
+            results.extend(map(function, *called))
         except Exception as error:
             failure = error
         else:

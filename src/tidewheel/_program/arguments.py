@@ -13,6 +13,7 @@ import msgspec
 from tidewheel._core.text import listed, shortened
 from tidewheel._operators.aggregates.functions import Aggregate, for_types
 from tidewheel._operators.annotations import parameter, returned
+from tidewheel._operators.field_getter import FieldGetter
 from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.ttl import Ttl
 from tidewheel._state.timers import Clock
@@ -51,7 +52,12 @@ def checked_errors(name: str, retry: Any) -> Errors:
 
 
 def checked_function(name: str, function: Any, *arguments: str) -> Any:
-    """Return the function of a step; raise if it cannot be called with these arguments."""
+    """Return the function of a step; raise if it cannot be called with these arguments.
+
+    A column's name stands for a function of the value that returns that column.
+    """
+    if isinstance(function, str) and arguments == ("value",):
+        return FieldGetter(function)
     if not callable(function):
         raise GraphError(f"step {name!r}: it takes a function as its second argument, not {type(function).__name__}")
     reason = _not_callable_with(function, arguments)

@@ -128,6 +128,10 @@ class CallSteps(Steps[Value]):
         >>> run_in_memory(job).outputs["out"]
         [{'id': 1, 'country': 'Italy'}, {'id': 2, 'country': 'unknown'}]
         """
+        if isinstance(function, str):
+            raise GraphError(
+                f"step {name!r}: map_async takes a function; on={function!r} names the column to call it with"
+            )
         checked_function(name, function, "values" if batch else "value", *(("resource",) if open else ()))
         if combine is not None:
             checked_function(name, combine, "value", "result")

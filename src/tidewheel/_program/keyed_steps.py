@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
 from tidewheel._operators.graph import Port
 from tidewheel._program.stream import Stream
@@ -44,6 +44,30 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
 
         @overload
         def map(
+            self,
+            name: str,
+            function: Callable[[Key, Value], New],
+            *,
+            with_key: Literal[True],
+            returns: Any = None,
+            retry: Errors = (),
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def map(
+            self,
+            function: Callable[[Key, Value], New],
+            /,
+            *,
+            with_key: Literal[True],
+            returns: Any = None,
+            retry: Errors = (),
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def map(
+            self, name: str, function: str, *, returns: Any = None, retry: Errors = ()
+        ) -> KeyedStream[Key, Any]: ...
+        @overload
+        def map(
             self, name: str, function: Callable[[Value], Any], *, returns: type[New], retry: Errors = ()
         ) -> KeyedStream[Key, New]: ...
         @overload
@@ -58,26 +82,47 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
         def map(
             self, function: Callable[[Value], New], /, *, returns: UnionType | None = None, retry: Errors = ()
         ) -> KeyedStream[Key, New]: ...
-        def map(self, name: Any = None, function: Any = None, *, returns: Any = None, retry: Errors = ()) -> Any: ...
+        def map(self, name: Any = None, function: Any = None, **options: Any) -> Any: ...
 
         @overload
         def filter(
-            self, name: str, function: Callable[[Value], Any] | Expression, *, retry: Errors = ()
+            self, name: str, function: Callable[[Key, Value], Any], *, with_key: Literal[True], retry: Errors = ()
+        ) -> KeyedStream[Key, Value]: ...
+        @overload
+        def filter(
+            self, function: Callable[[Key, Value], Any], /, *, with_key: Literal[True], retry: Errors = ()
+        ) -> KeyedStream[Key, Value]: ...
+        @overload
+        def filter(
+            self, name: str, function: Callable[[Value], Any] | Expression | str, *, retry: Errors = ()
         ) -> KeyedStream[Key, Value]: ...
         @overload
         def filter(
             self, function: Callable[[Value], Any] | Expression, /, *, retry: Errors = ()
         ) -> KeyedStream[Key, Value]: ...
-        def filter(self, name: Any = None, function: Any = None, *, retry: Errors = ()) -> Any: ...
+        def filter(self, name: Any = None, function: Any = None, **options: Any) -> Any: ...
 
+        @overload
         def expect(
             self,
             name: str,
-            condition: Callable[[Value], Any] | Expression,
+            condition: Callable[[Value], Any] | Expression | str,
             *,
             otherwise: Otherwise = "stop",
             retry: Errors = (),
+            with_key: Literal[False] = False,
         ) -> KeyedStream[Key, Value]: ...
+        @overload
+        def expect(
+            self,
+            name: str,
+            condition: Callable[[Key, Value], Any],
+            *,
+            otherwise: Otherwise = "stop",
+            retry: Errors = (),
+            with_key: Literal[True],
+        ) -> KeyedStream[Key, Value]: ...
+        def expect(self, name: str, condition: Any, **options: Any) -> Any: ...
 
         @overload
         def map_async(
@@ -129,6 +174,30 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
 
         @overload
         def filter_map(
+            self,
+            name: str,
+            function: Callable[[Key, Value], New | None],
+            *,
+            with_key: Literal[True],
+            returns: Any = None,
+            retry: Errors = (),
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def filter_map(
+            self,
+            function: Callable[[Key, Value], New | None],
+            /,
+            *,
+            with_key: Literal[True],
+            returns: Any = None,
+            retry: Errors = (),
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def filter_map(
+            self, name: str, function: str, *, returns: Any = None, retry: Errors = ()
+        ) -> KeyedStream[Key, Any]: ...
+        @overload
+        def filter_map(
             self, name: str, function: Callable[[Value], Any], *, returns: type[New], retry: Errors = ()
         ) -> KeyedStream[Key, New]: ...
         @overload
@@ -153,10 +222,32 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
             returns: UnionType | None = None,
             retry: Errors = (),
         ) -> KeyedStream[Key, New]: ...
-        def filter_map(
-            self, name: Any = None, function: Any = None, *, returns: Any = None, retry: Errors = ()
-        ) -> Any: ...
+        def filter_map(self, name: Any = None, function: Any = None, **options: Any) -> Any: ...
 
+        @overload
+        def flat_map(
+            self,
+            name: str,
+            function: Callable[[Key, Value], Iterable[New]],
+            *,
+            with_key: Literal[True],
+            returns: Any = None,
+            retry: Errors = (),
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def flat_map(
+            self,
+            function: Callable[[Key, Value], Iterable[New]],
+            /,
+            *,
+            with_key: Literal[True],
+            returns: Any = None,
+            retry: Errors = (),
+        ) -> KeyedStream[Key, New]: ...
+        @overload
+        def flat_map(
+            self, name: str, function: str, *, returns: Any = None, retry: Errors = ()
+        ) -> KeyedStream[Key, Any]: ...
         @overload
         def flat_map(
             self, name: str, function: Callable[[Value], Iterable[Any]], *, returns: type[New], retry: Errors = ()
@@ -183,17 +274,23 @@ class KeyedSteps(Stream[Value], Generic[Key, Value]):
             returns: UnionType | None = None,
             retry: Errors = (),
         ) -> KeyedStream[Key, New]: ...
-        def flat_map(
-            self, name: Any = None, function: Any = None, *, returns: Any = None, retry: Errors = ()
-        ) -> Any: ...
+        def flat_map(self, name: Any = None, function: Any = None, **options: Any) -> Any: ...
 
+        @overload
+        def inspect(
+            self, name: str, function: Callable[[Key, Value], Any], *, with_key: Literal[True], retry: Errors = ()
+        ) -> KeyedStream[Key, Value]: ...
+        @overload
+        def inspect(
+            self, function: Callable[[Key, Value], Any], /, *, with_key: Literal[True], retry: Errors = ()
+        ) -> KeyedStream[Key, Value]: ...
         @overload
         def inspect(
             self, name: str, function: Callable[[Value], Any], *, retry: Errors = ()
         ) -> KeyedStream[Key, Value]: ...
         @overload
         def inspect(self, function: Callable[[Value], Any], /, *, retry: Errors = ()) -> KeyedStream[Key, Value]: ...
-        def inspect(self, name: Any = None, function: Any = None, *, retry: Errors = ()) -> Any: ...
+        def inspect(self, name: Any = None, function: Any = None, **options: Any) -> Any: ...
 
         @overload
         def map_batches(

@@ -36,7 +36,7 @@ from tidewheel._program.time_steps import TimeSteps
 from tidewheel._values import Row
 from tidewheel._values.expressions import Expression, is_expression
 from tidewheel._values.type_variables import Value
-from tidewheel.errors import ConfigError, GraphError
+from tidewheel.errors import ConfigError, GraphError, KeysNeeded
 
 if TYPE_CHECKING:
     from tidewheel._program.keyed_stream import KeyedStream
@@ -59,6 +59,8 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
         return Stream(self.job, port)
 
     @overload
+    def map(self, name: str, function: str, *, returns: Any = None, retry: Errors = ()) -> Stream[Any]: ...
+    @overload
     def map(
         self, name: str, function: Callable[[Value], Any], *, returns: type[New], retry: Errors = ()
     ) -> Stream[New]: ...
@@ -72,14 +74,24 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
     def map(
         self, function: Callable[[Value], New], /, *, returns: UnionType | None = None, retry: Errors = ()
     ) -> Stream[New]: ...
-    def map(self, name: Any = None, function: Any = None, *, returns: Any = None, retry: Errors = ()) -> Stream[Any]:
+    def map(
+        self,
+        name: Any = None,
+        function: Any = None,
+        *,
+        returns: Any = None,
+        retry: Errors = (),
+        with_key: bool = False,
+    ) -> Stream[Any]:
         """Replace each value by the function's result.
 
-        - `function`: called with each value.
+        - `function`: called with each value; or, after a name, a column, whose values become the values.
         - `returns`: the type of the results, if the function is not annotated. If the type is unknown, sinks infer the
           column types from the values of each batch.
         - `retry`: exception classes that are transient, besides connection errors and time-outs: the batch runs again
           after a pause, and no record goes to the dead letters.
+        - `with_key`: on a keyed stream, call the function with key and value. Also in `filter`, `filter_map`,
+          `flat_map`, `inspect`, `expect` and `key_by`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -89,20 +101,32 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
         [{'value': 1}, {'value': 4}, {'value': 9}]
         """
         name, function = self._named("map", name, function)
-        return self._same(name, Map(checked_function(name, function, "value"), returns), retry)
+        return self._same(name, Map(self._function(name, function, with_key), returns, with_key), retry)
+
+    def _function(self, name: str, function: Any, with_key: bool) -> Any:
+        """Return the function of a step, which is called with a value, and with the key before it if `with_key` is set."""
+        if not with_key:
+            return checked_function(name, function, "value")
+        if self.job.graph.nodes[self.port.node].key_name is None:
+            raise KeysNeeded(f"step {name!r}: with_key= needs a stream with keys: put key_by first")
+        if isinstance(function, str) or is_expression(function):
+            raise GraphError(f"step {name!r}: with_key= is for a function of key and value, not for {function!r}")
+        return checked_function(name, function, "key", "value")
 
     @overload
     def filter(
-        self, name: str, function: Callable[[Value], Any] | Expression, *, retry: Errors = ()
+        self, name: str, function: Callable[[Value], Any] | Expression | str, *, retry: Errors = ()
     ) -> Stream[Value]: ...
     @overload
     def filter(self, function: Callable[[Value], Any] | Expression, /, *, retry: Errors = ()) -> Stream[Value]: ...
-    def filter(self, name: Any = None, function: Any = None, *, retry: Errors = ()) -> Stream[Value]:
+    def filter(
+        self, name: Any = None, function: Any = None, *, retry: Errors = (), with_key: bool = False
+    ) -> Stream[Value]:
         """Keep the values for which the function returns a true value, or for which an expression is true.
 
         - `function`: called with each value; or a `pyarrow.compute` expression over columns of the stream, which runs
-          without Python code. A null result counts as false.
-        - `retry`: as in `map`.
+          without Python code; or, after a name, a column. A null result counts as false.
+        - `retry`, `with_key`: as in `map`.
 
         >>> import pyarrow.compute as pc
         >>> from tidewheel import Job, sinks, sources
@@ -114,26 +138,27 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
         [{'value': 3}]
         """
         name, function = self._named("filter", name, function)
-        return self._same(name, _condition(name, "filter", function), retry)
+        return self._same(name, self._condition(name, "filter", function, with_key), retry)
 
     def expect(
         self,
         name: str,
-        condition: Callable[[Value], Any] | Expression,
+        condition: Callable[[Value], Any] | Expression | str,
         *,
         otherwise: Otherwise = "stop",
         retry: Errors = (),
+        with_key: Literal[False] = False,
     ) -> Stream[Value]:
         """Check a condition that every record should meet. Return the stream of the records that continue.
 
         Records that fail the condition are counted: as `name/failed` in the job's counts, in its metrics and history,
         and on the page.
 
-        - `condition`: a function or an expression, as in `filter`. A null result counts as false.
+        - `condition`: a function, an expression or a column, as in `filter`. A null result counts as false.
         - `otherwise`: what happens to a record that fails. "stop" ends the run with an error that names the record;
           nothing of its batch is committed. "dead" sends the record to the dead-letter sink, "drop" removes it, and
           "warn" passes it on and logs a warning for the commit.
-        - `retry`: as in `map`.
+        - `retry`, `with_key`: as in `map`.
 
         >>> import pyarrow.compute as pc
         >>> from tidewheel import Job, sinks, sources
@@ -148,8 +173,21 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
         """
         if otherwise not in get_args(Otherwise):
             raise GraphError(f"step {name!r}: otherwise= is one of {', '.join(get_args(Otherwise))}, not {otherwise!r}")
-        return self._same(name, Expect(_condition(name, "expect", condition), otherwise), retry)
+        return self._same(name, Expect(self._condition(name, "expect", condition, with_key), otherwise), retry)
 
+    def _condition(self, name: str, step: str, condition: Any, with_key: bool) -> Filter | Where:
+        """Return the filter of a condition: an expression, or a function that is called with each value."""
+        if is_expression(condition) and not with_key:
+            return Where(condition)
+        if isinstance(condition, bool):
+            raise GraphError(
+                f"step {name!r}: {step} was given {condition}, which was found once, when the program was built; use a "
+                "function, such as lambda order: order.cents > 100, so that each value is looked at"
+            )
+        return Filter(self._function(name, condition, with_key), with_key)
+
+    @overload
+    def filter_map(self, name: str, function: str, *, returns: Any = None, retry: Errors = ()) -> Stream[Any]: ...
     @overload
     def filter_map(
         self, name: str, function: Callable[[Value], Any], *, returns: type[New], retry: Errors = ()
@@ -177,12 +215,18 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
         retry: Errors = (),
     ) -> Stream[New]: ...
     def filter_map(
-        self, name: Any = None, function: Any = None, *, returns: Any = None, retry: Errors = ()
+        self,
+        name: Any = None,
+        function: Any = None,
+        *,
+        returns: Any = None,
+        retry: Errors = (),
+        with_key: bool = False,
     ) -> Stream[Any]:
         """Replace each value by the function's result, and drop values whose result is None.
 
-        - `function`: called with each value.
-        - `returns`, `retry`: as in `map`.
+        - `function`: called with each value; or, after a name, a column.
+        - `returns`, `retry`, `with_key`: as in `map`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -194,8 +238,10 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
         [{'value': 3}, {'value': 5}]
         """
         name, function = self._named("filter_map", name, function)
-        return self._same(name, FilterMap(checked_function(name, function, "value"), returns), retry)
+        return self._same(name, FilterMap(self._function(name, function, with_key), returns, with_key), retry)
 
+    @overload
+    def flat_map(self, name: str, function: str, *, returns: Any = None, retry: Errors = ()) -> Stream[Any]: ...
     @overload
     def flat_map(
         self, name: str, function: Callable[[Value], Iterable[Any]], *, returns: type[New], retry: Errors = ()
@@ -223,13 +269,19 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
         retry: Errors = (),
     ) -> Stream[New]: ...
     def flat_map(
-        self, name: Any = None, function: Any = None, *, returns: Any = None, retry: Errors = ()
+        self,
+        name: Any = None,
+        function: Any = None,
+        *,
+        returns: Any = None,
+        retry: Errors = (),
+        with_key: bool = False,
     ) -> Stream[Any]:
         """Replace each value by the items that the function returns, in order.
 
-        - `function`: called with each value; returns an iterable or is a generator.
+        - `function`: called with each value; returns an iterable or is a generator; or, after a name, a column of lists.
         - `returns`: the type of one item, as in `map`.
-        - `retry`: as in `map`.
+        - `retry`, `with_key`: as in `map`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -239,17 +291,19 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
         [{'value': 'to'}, {'value': 'be'}, {'value': 'not'}]
         """
         name, function = self._named("flat_map", name, function)
-        return self._same(name, FlatMap(checked_function(name, function, "value"), returns), retry)
+        return self._same(name, FlatMap(self._function(name, function, with_key), returns, with_key), retry)
 
     @overload
     def inspect(self, name: str, function: Callable[[Value], Any], *, retry: Errors = ()) -> Stream[Value]: ...
     @overload
     def inspect(self, function: Callable[[Value], Any], /, *, retry: Errors = ()) -> Stream[Value]: ...
-    def inspect(self, name: Any = None, function: Any = None, *, retry: Errors = ()) -> Stream[Value]:
+    def inspect(
+        self, name: Any = None, function: Any = None, *, retry: Errors = (), with_key: bool = False
+    ) -> Stream[Value]:
         """Call the function with each value; its result is ignored.
 
         - `function`: called in the tasks, and again if a batch is repeated.
-        - `retry`: as in `map`.
+        - `retry`, `with_key`: as in `map`.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -260,7 +314,7 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
         2
         """
         name, function = self._named("inspect", name, function)
-        return self._same(name, Inspect(checked_function(name, function, "value")), retry)
+        return self._same(name, Inspect(self._function(name, function, with_key), with_key), retry)
 
     @overload
     def map_batches(
@@ -453,8 +507,22 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
     def key_by(
         self, key: Callable[[Value], NewKey], /, *, value: str, retry: Errors = ()
     ) -> KeyedStream[NewKey, Any]: ...
+    @overload
     def key_by(
-        self, name: Any = None, key: Any = None, *, value: str | None = None, retry: Errors = ()
+        self, name: str, key: Callable[[Any, Value], NewKey], *, with_key: Literal[True], retry: Errors = ()
+    ) -> KeyedStream[NewKey, Value]: ...
+    @overload
+    def key_by(
+        self, key: Callable[[Any, Value], NewKey], /, *, with_key: Literal[True], retry: Errors = ()
+    ) -> KeyedStream[NewKey, Value]: ...
+    def key_by(
+        self,
+        name: Any = None,
+        key: Any = None,
+        *,
+        value: str | None = None,
+        retry: Errors = (),
+        with_key: bool = False,
     ) -> KeyedStream[Any, Any]:
         """Give each message a key. Later steps handle all messages of one key in one place, in source order.
 
@@ -463,10 +531,11 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
         - `value`: the only column that the rest of the program needs: it becomes the value, and other columns are
           dropped.
         - `retry`: as in `map`.
+        - `with_key`: call the function with the previous key and the value.
 
-        Rows of `aggregate` and of windowed aggregates get a column with their previous key, named like the previous key
-        column. A tuple becomes a struct with the fields `_1`, `_2` and so on. A `WindowResult`, which a window with a
-        function emits, gets no such column: put the key into its value.
+        Results of `aggregate` and of windows get a column with their previous key, named like the previous key column. A
+        tuple becomes a struct with the fields `_1`, `_2` and so on. A `WindowResult`, which a window with a function emits,
+        becomes a `Row` with that column.
 
         >>> from tidewheel import Job, sinks, sources
         >>> from tidewheel.testing import run_in_memory
@@ -481,7 +550,10 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
 
         if not isinstance(key, str) and not callable(key):
             raise GraphError(f"step {name!r}: key_by takes a column's name or a function, not {type(key).__name__}")
-        return KeyedStream(self.job, self._then(name, KeyBy(key, value, self._key_of_aggregates()), retry))
+        if not isinstance(key, str) or with_key:
+            self._function(name, key, with_key)
+        operator = KeyBy(key, value, self._key_of_results(), with_key=with_key)
+        return KeyedStream(self.job, self._then(name, operator, retry))
 
     def upserts(
         self,
@@ -533,11 +605,11 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
         without = delete if isinstance(delete, str) else None
         return KeyedStream(self.job, keyed._then(name, Upserts(columns, chosen or None, without)))
 
-    def _key_of_aggregates(self) -> str | None:
-        """Return the name of the key column if the stream has rows of aggregates, which do not contain that column."""
+    def _key_of_results(self) -> str | None:
+        """Return the name of the key column if the stream has results of aggregates or windows, which do not contain it."""
         nodes = self.job.graph.nodes
         node = nodes[self.port.node]
-        while not isinstance(node.operator, ColumnAggregates):
+        while not isinstance(node.operator, ColumnAggregates) and node.operator.kind != "window":
             if node.key_name is None or isinstance(node.operator, KeyBy) or not node.inputs:
                 return None
             node = nodes[node.inputs[0].node]
@@ -579,15 +651,3 @@ class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
             raise GraphError(f"sink {name!r}: {error}") from None
         self._then(name, SinkOperator(keyed, chosen, isinstance(key, str)))
         return self
-
-
-def _condition(name: str, step: str, condition: Any) -> Filter | Where:
-    """Return the filter of a condition: an expression, or a function that is called with each value."""
-    if is_expression(condition):
-        return Where(condition)
-    if isinstance(condition, bool):
-        raise GraphError(
-            f"step {name!r}: {step} was given {condition}, which was found once, when the program was built; use a "
-            "function, such as lambda order: order.cents > 100, so that each value is looked at"
-        )
-    return Filter(checked_function(name, condition, "value"))

@@ -15,18 +15,21 @@ from tidewheel._operators.graph import AutomaticName
 from tidewheel._operators.keyed.key_by import KeyBy
 from tidewheel._operators.keyed.state_spec import state_spec
 from tidewheel._operators.stateless.filter import Filter
+from tidewheel._operators.windows.counted_aggregates import CountedAggregates
 from tidewheel._operators.windows.fixed import FixedWindows
 from tidewheel._operators.windows.fixed_aggregates import FixedAggregates
+from tidewheel._operators.windows.message_windows import CountedWindows, TriggeredWindows
 from tidewheel._operators.windows.session import SessionWindows
 from tidewheel._operators.windows.session_aggregates import SessionAggregates
 from tidewheel._operators.windows.top import Per, Top
-from tidewheel._operators.windows.window import Fold, WindowResult
+from tidewheel._operators.windows.window import Fold
+from tidewheel._operators.windows.window_result import WindowResult
 from tidewheel._program.arguments import Factory, checked_aggregates, checked_function, checked_state, checked_upgrade
 from tidewheel._program.join_steps import JoinSteps
 from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel._time.early import early_of
 from tidewheel._time.panes import Panes
-from tidewheel._time.windows import Session, Windows
+from tidewheel._time.windows import Counted, Session, Triggered, Windows
 from tidewheel._values import Row
 from tidewheel._values.type_variables import Key, Value
 from tidewheel.errors import GraphError
@@ -96,11 +99,12 @@ class WindowSteps(JoinSteps[Key, Value]):
         upgrade: Upgrade | Aggregate | None = None,
         **aggregates: Aggregate,
     ) -> WindowedStream[Any, Any, Any]:
-        """Fold the values of each key by windows of time. A window is emitted when the clock passes its end.
+        """Fold the values of each key by windows. A window of time is emitted when the clock passes its end.
 
         With aggregates, the result is a row with `start`, `end` and the aggregates; with a function, a `WindowResult`.
 
-        - `windows`: `tumbling(length)`, `sliding(length, every)` or `session(gap)`.
+        - `windows`: `tumbling(length)`, `sliding(length, every)` or `session(gap)` by time; `counted(length)` by the number
+          of messages; or `triggered(closes)`, which needs a function.
         - `add`: called with the folded value so far and a value; returns the new folded value.
         - `default`, `state`: the initial folded value and its type, as in `stateful_map`.
         - `merge`: combines two folded values into one. Required for sessions, because two sessions can become one.
@@ -137,7 +141,8 @@ class WindowSteps(JoinSteps[Key, Value]):
             raise GraphError(f"step {name!r}: a window takes either a function or aggregates, such as total=sum_(…)")
         if not isinstance(windows, Windows):
             raise GraphError(
-                f"step {name!r}: {windows!r} is not a kind of windows; write tumbling({windows!r}), sliding(…) or session(…)"
+                f"step {name!r}: {windows!r} is not a kind of windows; write tumbling({windows!r}), sliding(…), session(…), "
+                "counted(…) or triggered(…)"
             )
         for label, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate) and get_close_matches(label, ["allowed_lateness"], cutoff=0.5):
@@ -146,6 +151,11 @@ class WindowSteps(JoinSteps[Key, Value]):
                 )
         emitted_early = early_of(early, f"step {name!r}: early")
         nanos = nanoseconds(allowed_lateness, f"step {name!r}: the allowed lateness")
+        if isinstance(windows, Counted | Triggered) and (nanos or emitted_early):
+            raise GraphError(
+                f"step {name!r}: allowed_lateness= and early= are for windows of time; messages end a counted or triggered "
+                "window, and none is too late for it. counted(length, every=1) emits with each message"
+            )
         operator: Operator
         if add is not None:
             function = checked_function(name, add, "folded", "value")
@@ -154,14 +164,26 @@ class WindowSteps(JoinSteps[Key, Value]):
             fold = Fold(spec.factory(), add, merge)
             if isinstance(windows, Session):
                 operator = SessionWindows(windows=windows, fold=fold, lateness=nanos, folded=spec, early=emitted_early)
+            elif isinstance(windows, Counted):
+                operator = CountedWindows(windows=windows, fold=fold, folded=spec)
+            elif isinstance(windows, Triggered):
+                checked_function(name, windows.closes, "folded", "value")
+                operator = TriggeredWindows(windows=windows, fold=fold, folded=spec)
             else:
                 operator = FixedWindows(windows=windows, fold=fold, lateness=nanos, folded=spec, early=emitted_early)
-        elif isinstance(windows, Session):
-            kept = checked_aggregates(name, aggregates, self.job.graph.shape(self.port))
-            operator = SessionAggregates(kept, windows, nanos, early=emitted_early)
         else:
             kept = checked_aggregates(name, aggregates, self.job.graph.shape(self.port))
-            operator = FixedAggregates(kept, Panes(windows, nanos), early=emitted_early)
+            if isinstance(windows, Session):
+                operator = SessionAggregates(kept, windows, nanos, early=emitted_early)
+            elif isinstance(windows, Counted):
+                operator = CountedAggregates(kept, windows)
+            elif isinstance(windows, Triggered):
+                raise GraphError(
+                    f"step {name!r}: a trigger is called with the folded value, so its window takes a function and not "
+                    "aggregates: window(name, triggered(…), add, default=…)"
+                )
+            else:
+                operator = FixedAggregates(kept, Panes(windows, nanos), early=emitted_early)
         return WindowedStream(self.job, self._then(name, operator))
 
     def top(
@@ -202,7 +224,7 @@ class WindowSteps(JoinSteps[Key, Value]):
         final = self
         if self._has_early_results():
             final = self._at(final._then(AutomaticName(f"{name}:final"), Filter(FieldGetter("final"))))
-        by_window = KeyBy(key, None, self._key_of_aggregates(), times_as_numbers=True)
+        by_window = KeyBy(key, None, self._key_of_results(), times_as_numbers=True)
         ranked = self._at(final._then(AutomaticName(f"{name}:per"), by_window))
         return WindowedStream(self.job, ranked._then(name, Top(n, function)))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel.errors import GraphError
@@ -86,7 +87,31 @@ class Session:
     gap: int
 
 
-Windows = Fixed | Session
+@dataclass(frozen=True)
+class Counted:
+    """Windows of `length` messages of a key; one begins with every `every`-th message."""
+
+    length: int
+    every: int
+
+    def __str__(self) -> str:
+        """Return their name in layouts of stored state.
+
+        >>> str(counted(10, every=2))
+        'windows of 10 messages every 2'
+        """
+        return f"windows of {self.length} messages every {self.every}"
+
+
+@dataclass(frozen=True)
+class Triggered:
+    """Windows that end with the message for which a function is true, or `timeout` ns after their first message."""
+
+    closes: Callable[[Any, Any], Any]
+    timeout: int | None
+
+
+Windows = Fixed | Session | Counted | Triggered
 
 
 def tumbling(length: Duration, *, offset: Duration = "0 s", timezone: str = "") -> Fixed:
@@ -121,3 +146,36 @@ def sliding(length: Duration, every: Duration, *, offset: Duration = "0 s", time
 def session(gap: Duration) -> Session:
     """Return windows that grow while messages are less than `gap` apart, and end `gap` after the last message."""
     return Session(nanoseconds(gap, "the gap of a session", 1))
+
+
+def counted(length: int, *, every: int | None = None) -> Counted:
+    """Return windows of this many messages of a key, in the order in which they arrive, whatever their timestamps.
+
+    With `every`, windows overlap: the last `length` messages are emitted after every `every` messages. The first of
+    these windows have fewer messages.
+
+    >>> counted(100)
+    Counted(length=100, every=100)
+    """
+    step = length if every is None else every
+    for what, number in (("a counted window", length), ("every=", step)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise GraphError(f"{what} takes a number of messages, at least 1, not {number!r}")
+    if step > length:
+        raise GraphError(f"every={step} exceeds the {length} messages of a window: some messages would be in no window")
+    return Counted(length, step)
+
+
+def triggered(closes: Callable[[Any, Any], Any], *, timeout: Duration | None = None) -> Triggered:
+    """Return windows without a fixed length: each key has one window, which ends when your function says so.
+
+    - `closes`: called after each message with the folded value, which includes the message, and the message's value. If
+      it returns a true value, the window is emitted, and the next message begins a new one.
+    - `timeout`: also end a window this long after its earliest timestamp.
+
+    >>> triggered(lambda total, order: total >= 1000, timeout="1 hour").timeout
+    3600000000000
+    """
+    if not callable(closes):
+        raise GraphError(f"triggered takes a function of the folded value and a value, not {closes!r}")
+    return Triggered(closes, None if timeout is None else nanoseconds(timeout, "the timeout of a window", 1))

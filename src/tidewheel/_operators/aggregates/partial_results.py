@@ -5,7 +5,7 @@ A table of partial results has a column for the key, further columns to group by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -88,11 +88,18 @@ def grouped(
 
     The result is one table, unless a record was rejected.
     """
+    return [table for _, table in grouped_parts(batch, accumulators, context, by, latest)]
+
+
+def grouped_parts(
+    batch: Batch, accumulators: Accumulators, context: Context, by: Mapping[str, pa.Array], latest: bool
+) -> Iterator[tuple[Batch, pa.Table]]:
+    """Like `grouped`, but yield each table with the messages that it has the partial results of."""
 
     def attempt(part: Batch, place: slice) -> pa.Table:
         return _grouped(part, accumulators, {name: column[place] for name, column in by.items()}, latest)
 
-    return [table for _, table in accepted_places(context, batch, attempt)]
+    return accepted_places(context, batch, attempt)
 
 
 def _grouped(batch: Batch, accumulators: Accumulators, by: Mapping[str, pa.Array], latest: bool) -> pa.Table:

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from tidewheel._operators.base import Operator
-from tidewheel._operators.field_getter import FieldGetter
+from tidewheel._operators.field_getter import check_field
 from tidewheel._operators.keyed.known_ids import KnownIds, KnownIdsCodec
 from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timed import TimedOperator, time_of
@@ -18,7 +18,7 @@ from tidewheel._operators.logic import Message, StatefulLogic
 from tidewheel._state.layout import IDS, StateLayout
 from tidewheel._state.timers import NEVER, Timer
 from tidewheel._values import Shape
-from tidewheel.errors import GraphError, StepError
+from tidewheel.errors import StepError
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -62,9 +62,7 @@ class Deduplicate(TimedOperator):
         return StateSpec(default=KnownIds, codec=KnownIdsCodec())
 
     def check(self, inputs: tuple[Shape, ...]) -> None:
-        known = inputs[0].columns()
-        if isinstance(self.by, FieldGetter) and known is not None and self.by.name not in known:
-            raise GraphError(f"there is no column {self.by.name!r}; {inputs[0].describe()} has {', '.join(known)}")
+        check_field(self.by, inputs[0])
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs

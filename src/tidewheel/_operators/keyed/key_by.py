@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tidewheel._core.bytecode_reads import analyse_reads
 from tidewheel._core.keys import kinds_of, to_stored
 from tidewheel._operators.accepted import accepted, accepted_places
 from tidewheel._operators.base import Context, Operator, Process, Reads, columns_of, each, reads_of_function, without
+from tidewheel._operators.windows.window_result import with_key
 from tidewheel._values import Batch, Shape
 from tidewheel._values.columns import is_encoded_text
 from tidewheel._values.exact import plain_array
@@ -30,12 +32,14 @@ class KeyBy(Operator):
     `value` names a column that becomes the new value. Then no other column is sent through the shuffle.
     """
 
-    key: str | Callable[[Any], Any]
+    key: str | Callable[..., Any]
     value: str | None = None
     former_key: str | None = None
     """The column for the previous key, which rows of aggregates would otherwise lose."""
     times_as_numbers: bool = False
     """Whether the key column may have timestamps, whose keys are numbers; users convert them to text themselves."""
+    with_key: bool = False
+    """Whether the function is called with the previous key and the value."""
     kind = "key_by"
     shuffles = True
 
@@ -57,7 +61,11 @@ class KeyBy(Operator):
     def with_former_key(self, batch: Batch) -> Batch:
         """Return rows with a column for their previous key, if its name is known and the rows have no such column."""
         name = self.former_key
-        if name is None or not batch.has_columns or not batch.keyed or name in batch.columns.schema.names:
+        if name is None or not batch.keyed:
+            return batch
+        if not batch.has_columns:
+            return batch.with_values(batch.shape, list(map(partial(with_key, name), batch.keys, batch.values)))
+        if name in batch.columns.schema.names:
             return batch
         names, arrays = [name, *batch.columns.schema.names], [batch.written_keys(), *batch.columns.columns]
         return batch.with_columns(batch.shape, pa.RecordBatch.from_arrays(arrays, names))
@@ -70,7 +78,7 @@ class KeyBy(Operator):
     def reads_by_code(self, shape: Shape) -> Reads | None:
         if isinstance(self.key, str) or self.value is not None:
             return self.reads()
-        return reads_of_function(analyse_reads(self.key, 0), shape, (0,))
+        return reads_of_function(analyse_reads(self.key, int(self.with_key)), shape, (0,))
 
     def check(self, inputs: tuple[Shape, ...]) -> None:
         known = inputs[0].columns()
@@ -193,13 +201,13 @@ def _mask(length: int, refused: list[int]) -> npt.NDArray[np.bool_]:
 
 
 class _ByFunction(Process):
-    def __init__(self, function: Callable[[Any], Any], operator: KeyBy, context: Context) -> None:
+    def __init__(self, function: Callable[..., Any], operator: KeyBy, context: Context) -> None:
         self.function, self.operator, self.context = function, operator, context
-        self.read = analyse_reads(function, 0)
+        self.read = analyse_reads(function, int(operator.with_key))
 
     def on_batch(self, batch: Batch, port: int) -> None:
         batch = self.operator.with_former_key(batch)
-        keys, rejected = each(self.context, batch, self.function, self.read)
+        keys, rejected = each(self.context, batch, self.function, self.read, self.operator.with_key)
         parts = accepted_places(
             self.context, without(batch, rejected), lambda part, place: self._keyed(part, keys[place])
         )

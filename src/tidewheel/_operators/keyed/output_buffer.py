@@ -62,7 +62,7 @@ class OutputBuffer:
         # An equal key may have another type, such as True and 1; the stream keeps the key of the input.
         self._append(message.key if current is None else current.key, message.value, message.time)
 
-    def send_result(self, time: int, function: Callable[..., Any], **values: Any) -> None:
+    def send_result(self, time: int | None, function: Callable[..., Any], **values: Any) -> None:
         """Call a function of the user with values from the state, and send the result.
 
         If the function fails, these values go to the dead letters, and the current message or timer does not fail.

@@ -32,6 +32,9 @@ class Expect(Operator):
     def start(self, context: Context) -> Process:
         return self.condition.judge(context, partial(_judged, self))
 
+    def check(self, inputs: tuple[Shape, ...]) -> None:
+        self.condition.check(inputs)
+
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidewheel._core.bytecode_reads import analyse_reads
 from tidewheel._operators.base import Context, Operator, Process, Reads, each, reads_of_function, without
+from tidewheel._operators.field_getter import check_field
 from tidewheel._values import Batch, Shape
 
 Judged = Callable[[Context, Batch, npt.NDArray[np.bool_]], None]
@@ -27,7 +28,9 @@ def keep_true(context: Context, batch: Batch, kept: npt.NDArray[np.bool_]) -> No
 class Filter(Operator):
     """Keep the values for which the function returns a true value."""
 
-    function: Callable[[Any], Any]
+    function: Callable[..., Any]
+    with_key: bool = False
+    """Whether the function is called with key and value."""
     kind = "filter"
 
     def start(self, context: Context) -> Process:
@@ -35,13 +38,16 @@ class Filter(Operator):
 
     def judge(self, context: Context, judged: Judged) -> Process:
         """Return a process that finds out for which messages the function is true, and passes that to `judged`."""
-        return _Filtering(self.function, context, judged)
+        return _Filtering(self, context, judged)
 
     @property
     def spelled(self) -> str:
         """The name of the function, for messages; empty for a lambda."""
         name: str = getattr(self.function, "__name__", type(self.function).__name__)
         return "" if name == "<lambda>" else name
+
+    def check(self, inputs: tuple[Shape, ...]) -> None:
+        check_field(self.function, inputs[0])
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
@@ -50,18 +56,19 @@ class Filter(Operator):
         return inputs
 
     def reads_by_code(self, shape: Shape) -> Reads | None:
-        return reads_of_function(analyse_reads(self.function, 0), shape, (0,))
+        return reads_of_function(analyse_reads(self.function, int(self.with_key)), shape, (0,))
 
 
 class _Filtering(Process):
-    def __init__(self, function: Callable[[Any], Any], context: Context, judged: Judged) -> None:
-        self.function, self.context, self.judged = function, context, judged
-        self.read = analyse_reads(function, 0)
+    def __init__(self, operator: Filter, context: Context, judged: Judged) -> None:
+        self.function, self.context, self.judged = operator.function, context, judged
+        self.with_key = operator.with_key
+        self.read = analyse_reads(self.function, int(self.with_key))
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        verdicts, rejected = each(self.context, batch, self._verdict, self.read)
+        verdicts, rejected = each(self.context, batch, self._verdict, self.read, self.with_key)
         self.judged(self.context, without(batch, rejected), np.fromiter(verdicts, bool, len(verdicts)))
 
-    def _verdict(self, value: Any) -> bool:
+    def _verdict(self, *given: Any) -> bool:
         # A result may have no truth value, such as an array.
-        return bool(self.function(value))
+        return bool(self.function(*given))

@@ -20,11 +20,13 @@ class Inspect(Operator):
     The function runs in the tasks and outside the commit. If a batch runs again after a failure, it is called again.
     """
 
-    function: Callable[[Any], Any]
+    function: Callable[..., Any]
+    with_key: bool = False
+    """Whether the function is called with key and value."""
     kind = "inspect"
 
     def start(self, context: Context) -> Process:
-        return _Inspecting(self.function, context)
+        return _Inspecting(self, context)
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         return inputs
@@ -34,10 +36,10 @@ class Inspect(Operator):
 
 
 class _Inspecting(Process):
-    def __init__(self, function: Callable[[Any], Any], context: Context) -> None:
-        self.function, self.context = function, context
-        self.read = analyse_reads(function, 0)
+    def __init__(self, operator: Inspect, context: Context) -> None:
+        self.function, self.with_key, self.context = operator.function, operator.with_key, context
+        self.read = analyse_reads(self.function, int(self.with_key))
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        _, rejected = each(self.context, batch, self.function, self.read)
+        _, rejected = each(self.context, batch, self.function, self.read, self.with_key)
         self.context.emit(without(batch, rejected))

@@ -11,6 +11,7 @@ from tidewheel._core.bytecode_reads import analyse_reads
 from tidewheel._core.bytecode_update import DictUpdate, analyse_update
 from tidewheel._operators.annotations import returned
 from tidewheel._operators.base import Context, Operator, Process, Reads, each, reads_of_function, without
+from tidewheel._operators.field_getter import check_field
 from tidewheel._values import Batch, Shape, shape_of
 
 
@@ -18,35 +19,40 @@ from tidewheel._values import Batch, Shape, shape_of
 class Map(Operator):
     """Replace each value by the result of the function."""
 
-    function: Callable[[Any], Any]
+    function: Callable[..., Any]
     returns: Any = None
+    with_key: bool = False
+    """Whether the function is called with key and value."""
     kind = "map"
 
     def start(self, context: Context) -> Process:
         return _Mapping(self, context)
+
+    def check(self, inputs: tuple[Shape, ...]) -> None:
+        check_field(self.function, inputs[0])
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Take the declared type, or the function's annotation."""
         return (shape_of(self.returns or returned(self.function)),)
 
     def reads_by_code(self, shape: Shape) -> Reads | None:
-        added = analyse_update(self.function)
+        added = None if self.with_key else analyse_update(self.function)
         if added is not None and shape.kind in ("dict", "any"):
             return Reads(added.read.names, (0,), made=added.names)
-        return reads_of_function(analyse_reads(self.function, 0), shape)
+        return reads_of_function(analyse_reads(self.function, int(self.with_key)), shape)
 
 
 class _Mapping(Process):
     def __init__(self, operator: Map, context: Context) -> None:
-        self.function, self.context = operator.function, context
-        self.read = analyse_reads(operator.function, 0)
-        self.added = analyse_update(operator.function)
+        self.function, self.context, self.with_key = operator.function, context, operator.with_key
+        self.read = analyse_reads(operator.function, int(self.with_key))
+        self.added = None if self.with_key else analyse_update(operator.function)
 
     def on_batch(self, batch: Batch, port: int) -> None:
         if self.added is not None and batch.can_add(self.added.read):
             self._add(batch, self.added)
             return
-        out, rejected = each(self.context, batch, self.function, self.read)
+        out, rejected = each(self.context, batch, self.function, self.read, self.with_key)
         self.context.emit(without(batch, rejected).with_values(self.context.shapes[0], out))
 
     def _add(self, batch: Batch, added: DictUpdate) -> None:

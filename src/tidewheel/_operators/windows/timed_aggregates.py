@@ -71,23 +71,31 @@ class TimedAggregates(ColumnAggregates):
         final: bool = True,
     ) -> None:
         """Emit the results of windows, each with the key whose index is in the column `KEY`, at the end of the window."""
-        totals = {accumulator: column_values(windows, accumulator) for accumulator in self.accumulators}
-        times = [shown(each, context.timestamps) for each in (starts, ends)]
-        arrays = [*times, *self.results(totals), pa.array(corrections)]
-        names = ["start", "end", *self.aggregates, "correction"]
+        marks = {"correction": pa.array(corrections)}
         if self.early is not None:
-            arrays, names = [*arrays, pa.array(np.full(len(starts), final))], [*names, "final"]
-        columns = pa.RecordBatch.from_arrays(arrays, names)
+            marks["final"] = pa.array(np.full(len(starts), final))
+        spans = {"start": shown(starts, context.timestamps), "end": shown(ends, context.timestamps)}
+        context.emit(self.rows(key_batch, windows, spans, marks, (ends - 1).tolist()))
+
+    def rows(
+        self,
+        key_batch: KeyBatch,
+        windows: pa.Table,
+        before: dict[str, pa.Array],
+        after: dict[str, pa.Array],
+        times: list[int] | None,
+    ) -> Batch:
+        """Return the results of windows as messages, with further columns before and after those of the aggregates."""
+        totals = {accumulator: column_values(windows, accumulator) for accumulator in self.accumulators}
+        columns = before | dict(zip(self.aggregates, self.results(totals), strict=True)) | after
         which = ints(windows, KEY)
         keys = plain_array(key_batch.keys)
-        context.emit(
-            Batch(
-                ROW,
-                columns=columns,
-                keys=[key_batch.keys[at] for at in which.tolist()] if keys is None else None,
-                key_column=None if keys is None else keys.take(pa.array(which)),
-                times=(ends - 1).tolist(),
-            )
+        return Batch(
+            ROW,
+            columns=pa.RecordBatch.from_arrays(list(columns.values()), list(columns)),
+            keys=[key_batch.keys[at] for at in which.tolist()] if keys is None else None,
+            key_column=None if keys is None else keys.take(pa.array(which)),
+            times=times,
         )
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tidewheel._operators.aggregates.partial_results import FLUSH_ROWS
 from tidewheel._operators.base import Context
-from tidewheel._operators.field_getter import FieldGetter
+from tidewheel._operators.field_getter import FieldGetter, check_field
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timed import NO_WINDOW_CLOSES, TimedOperator, time_of
@@ -23,7 +23,7 @@ from tidewheel._state.timers import Timer
 from tidewheel._values import ROW, Batch, Shape
 from tidewheel._values.records import field_names, field_of, has_fields
 from tidewheel._values.row import row_class
-from tidewheel.errors import GraphError, StepError
+from tidewheel.errors import StepError
 
 RANK = "rank"
 Ranked = dict[int, list[list[Any]]]
@@ -58,9 +58,7 @@ class Top(TimedOperator):
         return _Best(self, context)
 
     def check(self, inputs: tuple[Shape, ...]) -> None:
-        known = inputs[0].columns()
-        if isinstance(self.by, FieldGetter) and known is not None and self.by.name not in known:
-            raise GraphError(f"there is no column {self.by.name!r}; {inputs[0].describe()} has {', '.join(known)}")
+        check_field(self.by, inputs[0])
 
     def shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Rows with a rank, and the late records unchanged."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -20,13 +20,13 @@ from tidewheel._operators.keyed.state_spec import StateSpec
 from tidewheel._operators.keyed.timed import NO_WINDOW_CLOSES, TimedOperator
 from tidewheel._operators.logic import StatefulLogic
 from tidewheel._operators.windows.due_keys import EARLY
+from tidewheel._operators.windows.window_result import EarlyResult, WindowResult
 from tidewheel._state.layout import StateLayout
 from tidewheel._state.timers import Timer
 from tidewheel._time.duration import moment
 from tidewheel._time.early import Early
 from tidewheel._time.panes import Ints
 from tidewheel._values import ANY, Shape
-from tidewheel._values.type_variables import Value
 from tidewheel.errors import GraphError
 
 OPEN, CLOSED, REOPENED = 0, 1, 2
@@ -48,29 +48,6 @@ class Fold:
     default: Callable[[], Any]
     add: Callable[[Any, Any], Any]
     merge: Callable[[Any, Any], Any] | None = None
-
-
-class WindowResult(msgspec.Struct, Generic[Value], frozen=True):
-    """The result of a window. `start` is part of the window, `end` is not; both are datetimes, or ns if times are integers.
-
-    A `correction` replaces the earlier results of the same window, or of the sessions that grew into it.
-    """
-
-    start: Any
-    end: Any
-    value: Value
-    correction: bool = False
-
-    @property
-    def final(self) -> bool:
-        """Whether the clock has passed the end of the window. False: an early result, which a later one replaces."""
-        return True
-
-
-class EarlyResult(WindowResult[Value], Generic[Value], frozen=True):
-    """The result of a window with `early=`."""
-
-    final: bool = True
 
 
 def shown(times: Ints, timestamps: bool) -> pa.Array:
