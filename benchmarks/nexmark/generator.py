@@ -34,9 +34,11 @@ SCHEMA = pa.schema(
         ("auction", pa.int64()),
         ("bidder", pa.int64()),
         ("price", pa.int64()),
+        ("channel", pa.string()),
     ]
 )
 STATES = np.array(["AZ", "CA", "ID", "OR", "WA", "WY"])
+CHANNELS = np.array(["Apple", "Baidu", "Facebook", "Google"])
 CATEGORIES = 5
 FIRST_CATEGORY = 10
 
@@ -84,6 +86,7 @@ def events(first: int, count: int) -> pa.Table:
         only(bid, _recent(numbers, 5, AUCTIONS, 30)),
         only(bid, _recent(numbers, 6, 1, 60)),
         only(bid, 100 + (draw(numbers, 7) % np.uint64(100_000)).astype(np.int64)),
+        only(bid, CHANNELS[(draw(numbers, 8) % np.uint64(len(CHANNELS))).astype(np.int64)]),
     ]
     return pa.table(columns, schema=SCHEMA)
 

@@ -51,4 +51,39 @@ def q11(events: DataFrame) -> DataFrame:
     return _timed(events).groupBy(F.session_window("at", "10 seconds"), "bidder").count()
 
 
-NATIVE: dict[str, Callable[[DataFrame], DataFrame]] = {query.__name__: query for query in (q0, q1, q2, q5, q7, q11)}
+def q13(events: DataFrame) -> DataFrame:
+    """Bids with a column of a small table."""
+    rows = [(n, f"side {n}") for n in range(1000)]
+    side = events.sparkSession.createDataFrame(rows, "side long, label string")
+    return _bids(events).withColumn("side", F.col("auction") % 1000).join(F.broadcast(side), "side")
+
+
+def q14(events: DataFrame) -> DataFrame:
+    """Bids of some prices in another currency, with the part of the day and a function of the user."""
+    zeros = F.udf(lambda auction: str(auction).count("0"), "long")
+    hour = F.expr("time % 86400000000000 div 3600000000000")
+    part = F.when(hour.between(8, 18), "day").when((hour <= 6) | (hour >= 20), "night").otherwise("other")
+    some = _bids(events).withColumn("price", F.expr("price * 908 div 1000")).where("price > 1000 and price < 50000")
+    return some.select("auction", "bidder", "price", part.alias("part"), zeros("auction").alias("zeros"))
+
+
+def q17(events: DataFrame) -> DataFrame:
+    """The bids of each auction and day, so far."""
+    ranks = [
+        F.count_if(F.expr(where)) for where in ("price < 10000", "price between 10000 and 49999", "price >= 50000")
+    ]
+    prices = [F.min("price"), F.max("price"), F.avg("price"), F.sum("price")]
+    return _bids(events).groupBy(F.expr("time div 86400000000000"), "auction").agg(F.count("*"), *ranks, *prices)
+
+
+def q20(events: DataFrame) -> DataFrame:
+    """Bids on auctions of category 10, with these auctions."""
+    auctions = events.where("kind = 1 and category = 10").select(F.col("id").alias("auction"), "seller", "expires")
+    return _bids(events).select("auction", "bidder", "price").join(auctions, "auction")
+
+
+UPDATED = ("q17",)
+"""Queries whose results are replaced by later ones."""
+NATIVE: dict[str, Callable[[DataFrame], DataFrame]] = {
+    query.__name__: query for query in (q0, q1, q2, q5, q7, q11, q13, q14, q17, q20)
+}

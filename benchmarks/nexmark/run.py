@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.nexmark.check import expected, normal
 from benchmarks.nexmark.generator import write
-from benchmarks.nexmark.native import NATIVE, ROCKSDB
+from benchmarks.nexmark.native import NATIVE, ROCKSDB, UPDATED
 from benchmarks.nexmark.queries import QUERIES, chosen
 from benchmarks.state import session
 from pyspark.sql import SparkSession
@@ -50,6 +50,7 @@ def native(query: str, work: Path, own: Path, per_batch: int) -> float:
     schema = spark.read.parquet(folder).schema
     events = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(folder)
     writer = NATIVE[query](events).writeStream.format("noop").option("checkpointLocation", f"{own}/native")
+    writer = writer.outputMode("update" if query in UPDATED else "append")
     running = writer.trigger(availableNow=True).start()
     running.awaitTermination()
     timed = [progress for progress in running.recentProgress if progress.numInputRows > 0][WARM_UP:]

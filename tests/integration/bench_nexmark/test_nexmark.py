@@ -60,7 +60,7 @@ def test_query_on_spark(query, spark, folder, tmp_path):
     assert normal(out.records, query) == expected(spark, spark.read.parquet(str(folder)), query)
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", ["q0", "q3", "q4", "q5", "q7", "q8", "q9", "q11", "q16", "q18", "q19"])
 def test_every_batch_of_a_query_gives_the_same_again(query, spark, folder, tmp_path):
     job = Job(f"nexmark-{query}", state=f"file://{tmp_path}/state", keep=100)
     source = job.source("events", files(str(folder), format="parquet", max_files_per_trigger=1))
