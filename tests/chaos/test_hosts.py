@@ -20,6 +20,7 @@ SEED = 23
 PATIENCE = {
     # How long Spark waits until it takes a silent executor for lost; two minutes by default.
     "spark.network.timeout": "20s",
+    "spark.network.timeoutInterval": "5s",
     "spark.executor.heartbeatInterval": "2s",
     "spark.locality.wait": "0s",
 }

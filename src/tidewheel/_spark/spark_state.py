@@ -71,6 +71,8 @@ def states(spark: SparkSession, checkpoint: str, operator: SparkOperator, batch:
         raise StateError(operator.refusal)
     # Rows arrive partition by partition, each with a Spark job of its own: no more of them than the query had.
     spark.conf.set("spark.sql.shuffle.partitions", str(operator.partitions))
+    # For each row, Spark adds up the sizes of all rows that its Arrow batch has so far.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
     reader = _Reader(spark, checkpoint, operator, batch)
     frame = reader.by_key()
     _check_key(frame.schema["key"].dataType, operator)
