@@ -30,6 +30,10 @@ def migrate(
     without_offsets: Annotated[
         bool, typer.Option("--without-offsets", help="Migrate state only: sources begin as the program says.")
     ] = False,
+    without_operator: Annotated[
+        list[int] | None,
+        typer.Option("--without-operator", metavar="N", help="Leave the state of this operator behind."),
+    ] = None,
     samples: Annotated[int, typer.Option(min=0, help="How many keys of each step to show.")] = 3,
     as_json: AsJson = False,
 ) -> None:
@@ -63,6 +67,7 @@ def migrate(
         migrations,
         dry_run=dry_run,
         without_offsets=without_offsets,
+        without_operators=without_operator or (),
         samples=samples,
         master=options.master,
         conf=options.conf,
@@ -78,7 +83,11 @@ def migrate(
 
 def lines(found: Any, job: str, dry_run: bool) -> list[str]:
     """Return what was migrated as lines of text."""
-    told = [f"the query committed batch {found.batch}", *(f"note: {note}" for note in found.notes)]
+    told = [
+        f"the query committed batch {found.batch}",
+        *(f"  {line}" for line in found.query),
+        *(f"note: {note}" for note in found.notes),
+    ]
     for each in found.sources:
         at = f"{each.files:,} files read" if each.kind == "files" else shown(each.position)
         told.append(f"source {each.name}: continues source {each.source} ({each.kind}): {at}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._engine.commit import SourceProgress, operator_infos
 from tidewheel._engine.delta_files import DeltaFiles
@@ -81,6 +82,15 @@ def key_twice(stored: bytes) -> StateError:
     return StateError(f"the key {from_stored(stored)!r} comes twice in what is imported; keep one of the two")
 
 
+def check_no_batch(job: str, head: Manifest | None) -> None:
+    """Refuse an import into a job that has had a batch."""
+    if head is not None and head.batch is not None:
+        raise StateError(
+            f"job {job!r} has had batches up to {head.batch}: state is imported before the first one. Import into a job of "
+            "another name, or under another state URL"
+        )
+
+
 def commit_import(
     run: JobRun,
     steps: Sequence[ImportedStep],
@@ -90,11 +100,7 @@ def commit_import(
     """Commit the state of steps before the job's first batch, and the positions of sources that `progress` returns."""
     try:
         run.begin()
-        if run.head.batch is not None:
-            raise StateError(
-                f"job {run.job.name!r} has had batches up to {run.head.batch}: state is imported before the first one. Import "
-                "into a job of another name, or under another state URL"
-            )
+        check_no_batch(run.job.name, run.head)
         key_kinds = merged_kinds({}, *(step.keys.kinds() for step in steps))
         try:
             merged_kinds(run.head.key_kinds, key_kinds)

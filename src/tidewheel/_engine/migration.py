@@ -79,26 +79,23 @@ def assigned(
 ) -> dict[str, int]:
     """Return the number of the operator or source that each name continues. Pure.
 
-    Without numbers, one name continues the only one there is.
+    `wanted` has the names in `migrations`. Without a number, a name continues the only operator or source there is.
 
     >>> assigned(["total"], {}, [0], "operator"), assigned(["a", "b"], {"b": 1}, [0, 1], "operator")
     ({'total': 0}, {'b': 1})
     """
     found = {}
-    for name in names:
-        number = wanted.get(name)
-        if number is None and (name in wanted or not wanted) and len(numbers) == 1 and len(names) == 1:
-            number = numbers[0]
-        if number is None and (name in wanted or (not wanted and numbers)):
+    chosen = wanted or (dict.fromkeys(names) if numbers else {})
+    for name, number in chosen.items():
+        if number is None and (len(numbers) != 1 or len(chosen) != 1):
             raise ConfigError(
-                f"the query has {len(numbers)} {what}s and the program {len(names)} that can continue one: say for {name!r} "
-                f"which, with migrations = {{{name!r}: FromSpark({what}=0)}} in the program; --dry-run lists them"
+                f"the query has {len(numbers)} {what}s and the program {len(chosen)} names that could continue one: say for "
+                f"{name!r} which, with migrations = {{{name!r}: FromSpark({what}=0)}} in the program; --dry-run lists them"
             )
         if number is not None and number not in numbers:
             there = ", ".join(map(str, numbers)) or "none"
             raise ConfigError(f"migrations of {name!r}: the query has no {what} {number}; there are {there}")
-        if number is not None:
-            found[name] = number
+        found[name] = numbers[0] if number is None else number
     return found
 
 

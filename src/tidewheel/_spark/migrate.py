@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 
 from tidewheel._checkpoint.manifest import Position, SeenFile
 from tidewheel._checkpoint.spark_folder import SparkFolder, newest_batches, spark_folder
+from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._connectors.source import Source
 from tidewheel._engine.commit import SourceProgress
 from tidewheel._engine.continued_sources import job_sources, kind_of
-from tidewheel._engine.imported_step import ImportedStep, commit_import, importable, key_twice
+from tidewheel._engine.imported_step import ImportedStep, check_no_batch, commit_import, importable, key_twice
 from tidewheel._engine.migration import (
     FromSpark,
     Migrations,
@@ -31,6 +32,7 @@ from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._spark.session import session
 from tidewheel._spark.spark_state import SparkOperator, operators, states
 from tidewheel._state.sorted_runs import SortedRuns
+from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, StateError, StepError
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ class Migrated:
 
     batch: int
     """The newest batch that the query committed."""
+    query: list[str] = field(default_factory=list)
+    """The sources and stateful operators of the query, with their numbers."""
     sources: list[MigratedSource] = field(default_factory=list)
     steps: list[MigratedStep] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -81,6 +85,7 @@ def migrate(
     *,
     dry_run: bool = False,
     without_offsets: bool = False,
+    without_operators: Collection[int] = (),
     samples: int = 3,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
@@ -88,11 +93,13 @@ def migrate(
     """Make the offsets and the state of a Spark query the first commit of a job; return what was migrated.
 
     `checkpoint` is the query's checkpointLocation, which is only read. The query must be stopped. Either everything is
-    committed or nothing. A dry run commits nothing, and reports what cannot be migrated instead of raising it.
+    committed or nothing. A dry run commits nothing, and reports what cannot be migrated instead of raising it. The state of
+    `without_operators` is left behind.
     """
     plan = job.plan()
     sources, able = job_sources(plan), importable(plan)
     entries = entries_of(migrations, [*sources, *able], f"job {job.name!r}")
+    check_no_batch(job.name, StreamCheckpoints(open_store(job.state), job.name).latest())
     spark = session(master, conf)
     checkpoint = checkpoint.rstrip("/")
     try:
@@ -100,23 +107,31 @@ def migrate(
         found = {each.number: each for each in operators(spark, checkpoint)}
     except PySparkException as error:
         raise ConfigError(f"Spark cannot read the checkpoint {checkpoint}: {_first_line(error)}") from error
-    migrated = Migrated(folder.batch)
+    migrated = Migrated(folder.batch, _described(folder, found.values()))
     if folder.begun is not None:
         migrated.notes.append(
             f"batch {folder.begun} was begun and not committed: the job reads it again. Remove what the query's sink has of it"
         )
     begin: list[tuple[str, Position, list[SeenFile]]] = []
-    if not without_offsets:
-        begin = _sources(migrated, sources, entries, folder, dry_run)
-    numbers = [number for number, each in found.items() if each.refusal is None]
-    migrated.refused += [each.refusal for each in found.values() if each.refusal is not None]
-    wanted = {name: entry.operator for name, entry in entries.items() if name in able}
-    chosen = assigned(able, wanted, numbers, "operator") if numbers else {}
-    unused = [found[number] for number in numbers if number not in chosen.values()]
-    migrated.refused += [
-        f"operator {each.number} ({each.name}) has no step: name it in migrations, as FromSpark(operator={each.number})"
-        for each in unused
-    ]
+    chosen: dict[str, int] = {}
+    kept = [each for number, each in found.items() if number not in without_operators]
+    migrated.refused += [each.refusal for each in kept if each.refusal is not None]
+    try:
+        if not without_offsets:
+            begin = _sources(migrated, sources, entries, folder, dry_run)
+        wanted = {name: entry.operator for name, entry in entries.items() if name in able}
+        chosen = assigned(able, wanted, [each.number for each in kept if each.refusal is None], "operator")
+    except ConfigError as error:
+        if not dry_run:
+            raise
+        migrated.refused.append(str(error))
+    else:
+        migrated.refused += [
+            f"operator {each.number} ({each.name}) has no step: name it in migrations, as FromSpark(operator={each.number}), "
+            f"or leave its state behind with --without-operator {each.number}"
+            for each in kept
+            if each.refusal is None and each.number not in chosen.values()
+        ]
     if migrated.refused and not dry_run:
         raise StateError(f"{migrated.refused[0]}. Nothing is migrated")
     now = time.time_ns()
@@ -142,6 +157,12 @@ def migrate(
 
             commit_import(JobRun(job, plan), steps, written, progress)
     return migrated
+
+
+def _described(folder: SparkFolder, found: Iterable[SparkOperator]) -> list[str]:
+    sources = [f"source {number}: {folder.kind(number) or 'other'}" for number in range(len(folder.offsets))]
+    variables = ((each, f": {', '.join(each.variables)}" if each.variables else "") for each in found)
+    return [*sources, *(f"operator {each.number}: {each.name}{names}" for each, names in variables)]
 
 
 def _sources(

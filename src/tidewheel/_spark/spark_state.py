@@ -46,7 +46,8 @@ class SparkOperator(NamedTuple):
             return None
         return (
             f"operator {self.number} ({self.name}) cannot be migrated: only transformWithState, applyInPandasWithState, "
-            "aggregations and deduplications can. Let its step begin without state, and the source early enough to fill it"
+            f"aggregations and deduplications can. Leave its state behind with --without-operator {self.number}: its step begins "
+            "without state"
         )
 
 
@@ -203,6 +204,6 @@ def _check_key(kind: DataType, operator: SparkOperator) -> None:
         if isinstance(field.dataType, StructType | ArrayType | MapType):
             raise StateError(
                 f"operator {operator.number} ({operator.name}) cannot be migrated: its key has the column {field.name!r} of type "
-                f"{field.dataType.simpleString()}, which is no key here. Let its step begin without state; a windowed "
-                "aggregation is complete again after one window"
+                f"{field.dataType.simpleString()}, which is no key here. Leave its state behind with --without-operator "
+                f"{operator.number}: a windowed aggregation is complete again after one window"
             )

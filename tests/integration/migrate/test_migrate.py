@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from servers.java_archive import java_options
@@ -67,10 +68,8 @@ def log_of(checkpoint: Path) -> str:
     return (checkpoint.parent / "query.log").read_text()[-3000:]
 
 
-def migrate(checkpoint: Path, *options: str) -> str:
-    ended = CliRunner().invoke(app, ["migrate", str(checkpoint), "--program", str(PROGRAM), *options])
-    assert ended.exit_code == 0, ended.output
-    return ended.output
+def migrate(checkpoint: Path) -> Result:
+    return CliRunner().invoke(app, ["migrate", str(checkpoint), "--program", str(PROGRAM)])
 
 
 def run(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> tuple[dict, Counter]:
@@ -97,9 +96,13 @@ def check_migration(
     batch = run_and_kill_query(folder / "in", folder / "checkpoint", batches, partitions)
     killed = time.monotonic()
     at(monkeypatch, folder, "migrated")
-    told = migrate(folder / "checkpoint")
+    ended = migrate(folder / "checkpoint")
     done = time.monotonic()
-    assert f"continues source 0 (files): {batch + 1:,} files read" in told
+    assert ended.exit_code == 0, ended.output
+    assert f"continues source 0 (files): {batch + 1:,} files read" in ended.output
+    again = migrate(folder / "checkpoint")
+    assert again.exit_code == 1
+    assert "job 'visits' has had batches up to" in str(again.exception) + again.output
     states, continued = run(monkeypatch, folder, "migrated")
     whole, from_scratch = run(monkeypatch, folder, "new")
     assert states == whole

@@ -67,7 +67,7 @@ def test_keys_that_drop_duplicates_has_seen_are_tuples(spark):
 
 def test_an_aggregation_by_window_is_refused_with_the_way_on(spark):
     with pytest.raises(
-        StateError, match=r"operator 0 \(stateStoreSave\) cannot be migrated: .*'window'.* begin without"
+        StateError, match=r"operator 0 \(stateStoreSave\) cannot be migrated: .*'window'.* --without-operator 0"
     ):
         states_of(spark, "windowed_aggregation")
 
@@ -75,7 +75,7 @@ def test_an_aggregation_by_window_is_refused_with_the_way_on(spark):
 def test_an_operator_of_another_kind_is_refused_with_the_way_on(spark):
     join = SparkOperator(2, "symmetricHashJoin", (), "wall", 1)
     with pytest.raises(
-        StateError, match=r"operator 2 \(symmetricHashJoin\) cannot be migrated: .* begin without state"
+        StateError, match=r"operator 2 \(symmetricHashJoin\) cannot be migrated: .* --without-operator 2"
     ):
         next(states(spark, "nowhere", join, 0, 0))
 
@@ -101,6 +101,7 @@ def dry_run(folder: Path, name: str) -> tuple[int, str]:
 def test_a_dry_run_shows_counts_and_samples_and_changes_nothing(tmp_path):
     status, told = dry_run(tmp_path, "aggregation")
     assert status == 0
+    assert "  operator 0: stateStoreSave\n" in told
     assert "step total: 2 keys of operator 0 (stateStoreSave)" in told
     assert '"a": {"sum":4.0,"count":2,"sum_2":4.0,"count_2":2} -> 4.0' in told
     assert "source in: continues source 0 (files): 1 files read" in told
