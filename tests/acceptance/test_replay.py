@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pty
@@ -118,7 +119,7 @@ def test_a_changed_program_shows_the_keys_that_it_changes(ran):
     found = [
         (result.sequence, result.state)
         for sequence in batches(stored)
-        if (result := stored.replay(wrong, sequence)).state
+        if (result := stored.replay(wrong, sequence, changed=True)).state
     ]
     assert len(found) == 1, "one order has 13 cents"
     (difference,) = found[0][1]
@@ -128,7 +129,7 @@ def test_a_changed_program_shows_the_keys_that_it_changes(ran):
 def test_a_program_that_is_not_deterministic_is_found(ran):
     stored, draw = StoredJob("everything", state=ran), random.Random(1)
     unsteady = everything(ran, lambda user, order, total: (total + draw.random(), total + order.cents))
-    result = stored.replay(unsteady, batches(stored)[0])
+    result = stored.replay(unsteady, batches(stored)[0], changed=True)
     assert not result.same
     assert set(result.unstable) == {"totals"}
     assert result.state == ()
@@ -190,12 +191,12 @@ def test_a_program_without_the_sources_of_the_batch_is_refused(ran):
     other.source("orders", iterable(ORDERS)).sink("out", collect())
     stored = StoredJob("everything", state=ran)
     with pytest.raises(ConfigError, match="has read the source 'payments', which the program does not have"):
-        stored.replay(other, batches(stored)[0])
+        stored.replay(other, batches(stored)[0], changed=True)
     frames = Job("everything", state=ran, n_shards=8)
     for name in ("orders", "payments"):
         frames.source(name, dataframe(lambda spark: None)).sink(f"out-{name}", collect())
     with pytest.raises(ConfigError, match="is read by Spark, and its records cannot be read again here"):
-        stored.replay(frames, batches(stored)[0])
+        stored.replay(frames, batches(stored)[0], changed=True)
 
 
 def test_the_page_runs_as_printed_and_the_debugger_stops_at_an_error(tmp_path):
@@ -215,7 +216,15 @@ def test_the_page_runs_as_printed_and_the_debugger_stops_at_an_error(tmp_path):
         assert all(f"    {line}" in shown for line in output.splitlines()), output
     text = (tmp_path / "spent.py").read_text().replace("total + order.cents)", "total // (order.cents + 900))")
     (tmp_path / "broken.py").write_text(text)
-    assert "Row(cents=-900)" in debugged(tmp_path, environment, "4")
+    assert "Row(cents=-900)" in debugged(tmp_path, environment, "spent.py", "4", "--program", "broken.py")
+    refused = subprocess.run(
+        ["tidewheel", "replay", "broken.py", "4"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert refused.returncode == 1
+    assert "another program made commit 4 of job 'spent'" in refused.stderr
+    told = debugged(tmp_path, environment, "spent.py", "4", "--key", "ada", answers=("p total", "c", "p total", "c"))
+    assert re.findall(r"p total\s+(-?\d+)", told) == ["250", "350"], told
+    assert "same: commit 4 gives the same state" in told
     # A batch that fails is never committed: it runs under the debugger too.
     (tmp_path / "orders" / "4.json").write_text('{"user": "bob", "cents": -900}\n')
     failed = subprocess.run(
@@ -227,7 +236,7 @@ def test_the_page_runs_as_printed_and_the_debugger_stops_at_an_error(tmp_path):
     )
     assert failed.returncode == 1
     assert "ZeroDivisionError" in failed.stderr
-    assert "Row(cents=-900)" in debugged(tmp_path, environment, "next")
+    assert "Row(cents=-900)" in debugged(tmp_path, environment, "broken.py", "next")
     passing = subprocess.run(
         ["tidewheel", "replay", "spent.py", "next", "--rows"],
         cwd=tmp_path,
@@ -238,11 +247,13 @@ def test_the_page_runs_as_printed_and_the_debugger_stops_at_an_error(tmp_path):
     assert '{"sink":"out","row":{"user":"bob","value":-600}}' in passing.stdout, passing
 
 
-def debugged(folder: Path, environment: dict[str, str], sequence: str) -> str:
+def debugged(
+    folder: Path, environment: dict[str, str], *arguments: str, answers: tuple[str, ...] = ("p order", "q")
+) -> str:
     """Start `tidewheel replay --pdb` at a terminal, ask for the record, quit, and return all that was printed."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        ["tidewheel", "replay", "broken.py", sequence, "--pdb"],
+        ["tidewheel", "replay", *arguments, "--pdb"],
         cwd=folder,
         env=environment,
         stdin=slave,
@@ -252,11 +263,14 @@ def debugged(folder: Path, environment: dict[str, str], sequence: str) -> str:
     )
     os.close(slave)
     printed = ""
-    for answer in ("p order\n", "q\n"):
+    for answer in answers:
         while not printed.endswith("(Pdb) "):
             printed += os.read(master, 1000).decode()
-        os.write(master, answer.encode())
+        os.write(master, f"{answer}\n".encode())
         printed += " "
+    with contextlib.suppress(OSError):  # The terminal is closed when the process has ended.
+        while more := os.read(master, 1000):
+            printed += more.decode()
     process.wait()
     os.close(master)
     return printed

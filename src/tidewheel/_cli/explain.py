@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -20,7 +21,7 @@ from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidewheel._engine.key_trace import TracedMessage
-    from tidewheel._program.job import Job
+    from tidewheel._engine.replay import WrittenRow
     from tidewheel._program.stored_job import StoredJob
 
 COMMAND_CLASS = TakesNegativeNumbers
@@ -48,6 +49,10 @@ def explain(
             "--output", metavar="SINK", help="Find the commits that wrote rows to this sink. Needs --records."
         ),
     ] = None,
+    changed: Annotated[
+        bool,
+        typer.Option("--changed", help="With --records: accept another program than the one that made the commits."),
+    ] = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -80,7 +85,7 @@ def explain(
     if output is not None:
         if program is None or key is not None:
             raise ConfigError("--output takes one condition, and --records PROGRAM: the program that wrote the rows")
-        _explain_output(stored, program, output, step, as_json)
+        _explain_output(stored.written(program, output, _condition(step), changed=changed), output, as_json)
         return
     if key is None:
         raise ConfigError("explain needs a step and a key of it, or --output SINK and a condition")
@@ -88,7 +93,8 @@ def explain(
     if program is None:
         show_history(history, as_json=as_json)
     else:
-        _explain_records(stored, program, history, last, as_json)
+        trace = partial(stored.messages, program, step=history.step, key=history.key, changed=changed)
+        _explain_records(stored, trace, history, last, as_json)
 
 
 def show_history(history: KeyHistory, *, as_json: bool = False) -> None:
@@ -104,14 +110,20 @@ def _check_found(history: KeyHistory) -> None:
         raise typer.Exit(1)
 
 
-def _explain_records(stored: StoredJob, program: Job, history: KeyHistory, last: int | None, as_json: bool) -> None:
+def _explain_records(
+    stored: StoredJob,
+    trace: Callable[[int], list[TracedMessage]],
+    history: KeyHistory,
+    last: int | None,
+    as_json: bool,
+) -> None:
     from tidewheel._engine.replay import replayable
 
     batches = replayable(stored.checkpoints)[-last if last else 0 :]
     times = {manifest.sequence: manifest.id.created_at for manifest in stored.list()}
     versions = {version.sequence: version for version in history.versions}
     for sequence in sorted({*versions, *batches}):
-        messages = stored.messages(program, sequence, history.step, history.key) if sequence in batches else []
+        messages = trace(sequence) if sequence in batches else []
         version = versions.get(sequence)
         if version is None and not messages:
             continue
@@ -127,9 +139,9 @@ def _explain_records(stored: StoredJob, program: Job, history: KeyHistory, last:
     _check_found(history)
 
 
-def _explain_output(stored: StoredJob, program: Job, sink: str, condition: str, as_json: bool) -> None:
+def _explain_output(rows: Iterator[WrittenRow], sink: str, as_json: bool) -> None:
     found = False
-    for written in stored.written(program, sink, _condition(condition)):
+    for written in rows:
         found = True
         if as_json:
             echo(shown({"sequence": written.sequence, "at": written.at, "row": written.row}))

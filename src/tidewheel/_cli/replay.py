@@ -6,25 +6,36 @@ from typing import Annotated, Literal
 
 import typer
 
+from tidewheel._checkpoint.tools.text import key_candidates
 from tidewheel._cli.differences import show_differences
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
-from tidewheel._cli.program import Program, load_job
+from tidewheel._cli.program import load_job, split_target
 from tidewheel._cli.stored import AsJson, ProgramState, shown
 from tidewheel.errors import ConfigError
 
 
 def replay(
-    program: Program,
+    job: Annotated[
+        str, typer.Argument(metavar="PROGRAM|JOB", help="The program that made the commit; or, with --program, a job.")
+    ],
     sequence: Annotated[
         str, typer.Argument(metavar="SEQ|next", help="The sequence of a commit, or the batch after the newest one.")
     ],
+    program: Annotated[
+        str | None,
+        typer.Option("--program", metavar="CHANGED", help="Run this program instead, and compare it with the commit."),
+    ] = None,
     state: ProgramState = None,
     samples: Annotated[int, typer.Option(min=0, help="How many keys and rows to show per step and sink.")] = 5,
     rows: Annotated[bool, typer.Option("--rows", help="Print the rows that the batch writes, as JSON lines.")] = False,
     pdb: Annotated[
         bool, typer.Option("--pdb", help="Start the debugger at the first error of the program's functions.")
     ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="KEY", help="With --pdb: stop in each function that gets a message of this key."),
+    ] = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -33,7 +44,8 @@ def replay(
     The second run starts from the state before the commit and reads the same records, with the same time, epoch and
     cells. It publishes nothing and changes nothing of the job, which may be running. If the program is the same and
     deterministic, it prints "same"; otherwise the keys whose state differs, and the rows that two runs do not have in
-    common. Exit status 1 if anything differs.
+    common. Exit status 1 if anything differs. Another program than the one that made the commit is refused; with
+    --program, a changed program runs instead, and its differences are shown.
 
     `next` runs the batch after the newest commit: the one that failed, if the job cannot continue. It begins at the same
     record, and nothing is compared.
@@ -42,18 +54,31 @@ def replay(
 
         tidewheel replay clicks.py 41
 
+        tidewheel replay clicks.py 41 --pdb --key ada
+
+        tidewheel replay clicks.py 41 --program changed.py
+
         tidewheel replay clicks.py next --pdb
     """
     from tidewheel._program.stored_job import StoredJob
 
-    job = load_job(program)
-    stored = StoredJob(job.name, state=state or job.state)
+    if key is not None and not pdb:
+        raise ConfigError("--key says where the debugger stops: give --pdb too")
+    loaded = load_job(program or job)
+    name = job if program is not None and not split_target(job)[0].is_file() else load_job(job).name
+    if loaded.name != name:
+        raise ConfigError(f"{program} is the program of job {loaded.name!r}, not of {name!r}: give both the same name")
+    stored = StoredJob(name, state=state or loaded.state)
     at: int | Literal["next"]
     try:
         at = "next" if sequence == "next" else int(sequence)
     except ValueError:
         raise ConfigError(f'{sequence!r} is neither the sequence of a commit nor "next"') from None
-    found = stored.replay(job, at, samples=samples, debug=pdb)
+    chosen = None
+    if key is not None:
+        candidates, kinds = key_candidates(key), set(stored.show().key_kinds.values())
+        chosen = next((each for each in candidates if type(each).__name__ in kinds), candidates[0])
+    found = stored.replay(loaded, at, changed=program is not None, samples=samples, debug=pdb, key=chosen)
     operators = stored.show(None if at == "next" else at).operators
     if as_json:
         output = {sink: {"committed": was, "replayed": now} for sink, (was, now) in found.output.items()}

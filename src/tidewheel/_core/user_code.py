@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import sys
 import sysconfig
 import traceback
 import warnings
+from bdb import BdbQuit
 from collections.abc import Iterator
 from types import FrameType, TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tidewheel._core.text import cut, text_of, valid
 from tidewheel.errors import TidewheelError
@@ -18,6 +20,8 @@ from tidewheel.errors import TidewheelError
 _FRAMEWORK = frozenset({"tidewheel", "pyspark", "py4j", "cloudpickle"})
 _LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+GENERATED = "<string>"
+"""The file of functions that Python generates, such as the methods of dataclasses."""
 _COMPILED = (".pxi", ".pyx")
 _NAMED_FRAMES = 4
 """The maximum number of frames in a message; the traceback has all of them."""
@@ -54,7 +58,7 @@ def user_place(error: BaseException) -> str:
         for frame, line in traceback.walk_tb(error.__traceback__)
         if _is_users(frame) and not frame.f_code.co_filename.endswith(_COMPILED)
     ]
-    own = [frame for frame in frames if not _is_installed(frame[0])] or frames
+    own = [frame for frame in frames if not is_installed(frame[0])] or frames
     named = [f"{os.path.basename(file)}:{line} in {function}" for file, line, function in reversed(own)]
     return ", called at ".join(named[:_NAMED_FRAMES])
 
@@ -84,7 +88,7 @@ def warn(text: str) -> None:
 
 def _frame_being_run() -> FrameType | None:
     frame = inspect.currentframe()
-    while frame is not None and (not _is_users(frame) or _is_installed(frame.f_code.co_filename)):
+    while frame is not None and (not _is_users(frame) or is_installed(frame.f_code.co_filename)):
         frame = frame.f_back
     return frame
 
@@ -127,8 +131,39 @@ def stopping_at_errors() -> Iterator[None]:
         _debugging = False
 
 
+@contextlib.contextmanager
+def stopping_in_functions(said: str) -> Iterator[None]:
+    """Start the debugger in the first of the user's functions that the block calls, after printing a text."""
+    import pdb
+
+    debugger = pdb.Pdb()
+
+    def begin(frame: FrameType, event: str, argument: Any) -> Any:
+        file = frame.f_code.co_filename
+        if event != "call" or not _is_users(frame) or is_installed(file) or file == GENERATED:
+            return None
+        print(said, flush=True)
+        debugger.reset()
+        debugger.botframe = frame.f_back
+        debugger.set_step()
+        sys.settrace(debugger.trace_dispatch)
+        return debugger.trace_dispatch
+
+    outer = sys.gettrace()
+    sys.settrace(begin)
+    try:
+        yield
+    finally:
+        sys.settrace(outer)
+
+
 def stop_at(error: BaseException) -> None:
-    """Start the debugger at the line of the user's code that raised an error, if the user has asked for it."""
+    """Start the debugger at the line of the user's code that raised an error, if the user has asked for it.
+
+    End the process if the user has quit the debugger.
+    """
+    if isinstance(error, BdbQuit):
+        raise SystemExit(1)
     frames = _users_alone(error.__traceback__) if _debugging else None
     if frames is not None:
         import pdb
@@ -160,9 +195,14 @@ def _users_alone(entry: TracebackType | None) -> TracebackType | None:
 
 
 def _is_users(frame: FrameType) -> bool:
-    module = str(frame.f_globals.get("__name__", ""))
-    return module.partition(".")[0] not in _FRAMEWORK
+    return is_users_module(str(frame.f_globals.get("__name__", "")))
 
 
-def _is_installed(file: str) -> bool:
+def is_users_module(name: str | None) -> bool:
+    """Return whether a module of this name is not one of the framework."""
+    return (name or "").partition(".")[0] not in _FRAMEWORK
+
+
+def is_installed(file: str) -> bool:
+    """Return whether a file of code is of the standard library or of an installed package."""
     return file.startswith((_LIBRARY, "<frozen ")) or any(part in file for part in _INSTALLED)

@@ -9,10 +9,13 @@ import msgspec
 from tidewheel._cells.declared import type_name
 from tidewheel._cells.type_description import ANY, describe
 from tidewheel._checkpoint.job_place import JobPlace
+from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import PROGRAM, folder
 from tidewheel._core.text import printable
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._core.urls import Url
+from tidewheel._engine.plan import Plan
+from tidewheel._engine.program_code import differs, fingerprint
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._storage import Store
 from tidewheel.errors import ConfigError, CorruptError, NotFound
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from tidewheel._cells.live import JobCell
 
 
+_RUNS = 100
+"""Of how many runs the program is known."""
 SIMPLE_TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
 """The types, by name, that a value can be checked against without a description."""
 
@@ -50,6 +55,8 @@ class Declaration(msgspec.Struct, frozen=True):
     """The URL that the program gives for its cells, without a login; None: the cells are stored with the state."""
     login: bool = False
     """Whether `cells_at` needs a login, which is not stored."""
+    programs: tuple[tuple[str, str], ...] = ()
+    """The tokens of the newest runs, each with the fingerprint of its program (`_engine.program_code`)."""
 
     def cell(self, job: str, name: str) -> DeclaredCell:
         """Return a declared cell; raise a `ConfigError` that lists the declared cells if there is no such cell."""
@@ -95,15 +102,28 @@ def _declared_cell(cell: JobCell[Any]) -> DeclaredCell:
     return DeclaredCell(cell.name, type_name(cell.declared), msgspec.Raw(default), describe(cell.declared))
 
 
-def declare(store: Store, job: ProgramJob) -> None:
-    """Store what a program declares, unless the same is stored already."""
-    path, data = _path(job.name), msgspec.json.encode(declared_by(job))
+def declare(store: Store, job: ProgramJob, run: str) -> None:
+    """Store what a program declares, and that a run with this token runs it."""
     try:
-        if store.read(path) == data:
-            return
-    except NotFound:
-        pass
-    store.write(path, data)
+        before = declaration(store, job.name)
+    except CorruptError:
+        before = None
+    programs = () if before is None else before.programs[-_RUNS:]
+    programs = (*(each for each in programs if each[0] != run), (run, fingerprint(job.plan())))
+    store.write(_path(job.name), msgspec.json.encode(msgspec.structs.replace(declared_by(job), programs=programs)))
+
+
+def check_program(store: Store, plan: Plan, made: Manifest) -> None:
+    """Raise `ConfigError` if another program than this one made a commit, as far as that is known."""
+    known = declaration(store, plan.job)
+    was = None if known is None else dict(known.programs).get(made.run)
+    now = fingerprint(plan)
+    if was is not None and differs(was, now):
+        raise ConfigError(
+            f"another program made commit {made.sequence} of job {plan.job!r}: its fingerprint is {was}, and this program "
+            f"has {now}. Use the program as it was at that time; or, to compare this one with it, say that it is changed "
+            "(`tidewheel replay PROGRAM SEQ --program CHANGED`, `tidewheel explain --changed`, in Python changed=True)"
+        )
 
 
 def declaration(store: Store, job: str) -> Declaration | None:

@@ -20,6 +20,7 @@ from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import info_of
 from tidewheel._engine.plan import Edge, Plan
 from tidewheel._engine.task import RAW, SourceSplit, TaskIdentity, TaskStep
+from tidewheel._operators.base import Operator
 from tidewheel._operators.graph import Node, Port
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._state.codec import codec_named
@@ -28,6 +29,11 @@ from tidewheel.errors import NotFound, TidewheelError
 
 _AT_ONCE = frozenset({"stateful_map", "stateful_op", "deduplicate", "ttl_map"})
 """The kinds of stateful steps that give the same results if they process their messages one at a time."""
+
+
+def is_stepwise(operator: Operator) -> bool:
+    """Return whether a step gives the same results if it processes its messages one at a time."""
+    return not operator.stateful or operator.kind in _AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,7 @@ class _TracedStep(TaskStep):
             return
         outer, self._emitted, rejected = self._emitted, set(), self.output.rejected
         super().deliver(((node.id, at),), one)
-        if drops or node.operator.kind in _AT_ONCE:
+        if is_stepwise(node.operator):
             self.processes[node.id].on_end_of_data()
         emitted, self._emitted = self._emitted, outer
         if drops and not self._probing and not emitted & self.tracing.ports and self._would_reach(node, one):

@@ -27,7 +27,9 @@ from tidewheel._core.user_code import stopping_at_errors
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import epoch_due, is_computed, next_shards
 from tidewheel._engine.control import JobCells
+from tidewheel._engine.declaration import check_program
 from tidewheel._engine.evolve import fitted
+from tidewheel._engine.key_debugging import KeyDebugging
 from tidewheel._engine.key_kinds import without_state
 from tidewheel._engine.key_trace import KeyTrace, TracedMessage
 from tidewheel._engine.one_task import MakeStep, run_in_one_task
@@ -68,20 +70,34 @@ class Replayed:
         return not (self.state or self.output or self.unstable)
 
 
-def replay(plan: Plan, store: Store, sequence: int, *, samples: int = 5, debug: bool = False) -> Replayed:
+def replay(
+    plan: Plan,
+    store: Store,
+    sequence: int,
+    *,
+    changed: bool = False,
+    samples: int = 5,
+    debug: bool = False,
+    key: Any = None,
+) -> Replayed:
     """Run the batch of a commit twice and compare state and output.
 
-    With `debug`, the debugger starts at the first error of a user's function. Raise `NotFound` if the commit or the one
+    Another program than the one that made the commit is refused, unless it is `changed`. With `debug`, the debugger
+    starts at the first error of a user's function, and with `key` too in each function that gets a message of that key.
+    Raise `NotFound` if the commit or the one
     before it is not kept, and `ConfigError` if the program or its sources do not allow a second run.
     """
     checkpoints = StreamCheckpoints(store, plan.job)
     base, committed = _kept(checkpoints, sequence)
+    if not changed:
+        check_program(store, plan, committed)
     with contextlib.ExitStack() as cleanup:
         splits = cleanup.enter_context(RecordedInput(plan, store, plan.job)).splits(base, committed)
         cleanup.enter_context(unpinned_after())
         if debug:
             cleanup.enter_context(stopping_at_errors())
-        again = cleanup.enter_context(_ran(plan, store, base, committed, splits))
+        make_step = KeyDebugging(key).make_step if debug and key is not None else None
+        again = cleanup.enter_context(_ran(plan, store, base, committed, splits, make_step))
         rows = again.rows
         state = diff(open_store(again.url), committed, again.manifest, samples)
         with _ran(plan, store, base, committed, splits) as third:
@@ -93,7 +109,7 @@ def replay(plan: Plan, store: Store, sequence: int, *, samples: int = 5, debug: 
     return Replayed(sequence, rows, tuple(state), different, unstable)
 
 
-def run_next(job: ProgramJob, store: Store, *, debug: bool = False) -> Replayed:
+def run_next(job: ProgramJob, store: Store, *, debug: bool = False, key: Any = None) -> Replayed:
     """Run the batch after the newest commit, which may have failed and was never committed, and publish nothing.
 
     It begins at the same record as the batch that failed; data that has arrived since may be in it too. Raise the error
@@ -121,13 +137,20 @@ def run_next(job: ProgramJob, store: Store, *, debug: bool = False) -> Replayed:
         cleanup.enter_context(unpinned_after())
         if debug:
             cleanup.enter_context(stopping_at_errors())
-        return Replayed(batch.sequence, cleanup.enter_context(_ran(plan, store, base, batch, splits)).rows, ())
+        make_step = KeyDebugging(key).make_step if debug and key is not None else None
+        return Replayed(
+            batch.sequence, cleanup.enter_context(_ran(plan, store, base, batch, splits, make_step)).rows, ()
+        )
 
 
-def messages_of_key(plan: Plan, store: Store, sequence: int, step: str, key: Any) -> list[TracedMessage]:
+def messages_of_key(
+    plan: Plan, store: Store, sequence: int, step: str, key: Any, *, changed: bool = False
+) -> list[TracedMessage]:
     """Run the batch of a commit again; return the messages of a key that reached a step or were dropped, in order."""
     trace = KeyTrace(plan, step, key)
     base, committed = _kept(StreamCheckpoints(store, plan.job), sequence)
+    if not changed:
+        check_program(store, plan, committed)
     with (
         RecordedInput(plan, store, plan.job) as recorded,
         unpinned_after(),
@@ -146,12 +169,16 @@ class WrittenRow:
     row: dict[str, Any]
 
 
-def rows_written(plan: Plan, store: Store, sink: str, where: Callable[[dict[str, Any]], bool]) -> Iterator[WrittenRow]:
+def rows_written(
+    plan: Plan, store: Store, sink: str, where: Callable[[dict[str, Any]], bool], *, changed: bool = False
+) -> Iterator[WrittenRow]:
     """Run all kept batches again, oldest first; yield the rows of a sink for which `where` is true."""
     if sink not in {node.name for node in plan.nodes if node.operator.kind == "sink"}:
         raise NotFound(f"the program has no sink {sink!r}")
     for sequence in replayable(StreamCheckpoints(store, plan.job)):
         base, committed = _kept(StreamCheckpoints(store, plan.job), sequence)
+        if not changed:
+            check_program(store, plan, committed)
         with (
             RecordedInput(plan, store, plan.job) as recorded,
             unpinned_after(),

@@ -378,7 +378,7 @@ class JobRun(ChainRun):
         newest = self._found = self.checkpoints.latest()
         if newest is None:
             # So that others find the lease of a first start: by it they see that the job is starting.
-            declare(self.store, self.job)
+            declare(self.store, self.job, self.token)
         else:
             self.check(newest)
 
@@ -409,7 +409,7 @@ class JobRun(ChainRun):
         check_no_move(self.store, self.job.name)
         first = Manifest(CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4))
         self.head = claim(self.checkpoints, self.lease, self.token, first, self.terms.drop_unpublished)
-        declare(self.store, self.job)
+        declare(self.store, self.job, self.token)
         evolve(self)
 
     def _dropped_sizes(self, newest: Manifest) -> dict[str, str]:

@@ -129,7 +129,7 @@ class SwitchRun(TakeOverRun):
             self._copy(follower.head, copied)
             faults.point(COPIED)
             self._found = self.head
-            declare(self.store, self.job)
+            declare(self.store, self.job, self.token)
             self.head = self.checkpoints.commit(adopted(self.head, follower.head))
             faults.point(SWITCHED)
         self._took_over = True

@@ -170,20 +170,29 @@ class StoredJob:
         return tuple(release(self.store, self.name))
 
     def replay(
-        self, program: Job, sequence: int | Literal["next"], *, samples: int = 5, debug: bool = False
+        self,
+        program: Job,
+        sequence: int | Literal["next"],
+        *,
+        changed: bool = False,
+        samples: int = 5,
+        debug: bool = False,
+        key: Any = None,
     ) -> Replayed:
         """Run the batch of a commit again, in this process and without Spark, and compare state and output.
 
         The second run uses the same state, records, time, epoch and cells, publishes nothing and changes nothing of the
-        job. `program` is the job whose steps run: the one that made the commit, or a changed one. `samples` limits the
-        keys and rows of a difference; `debug` starts the debugger at the first error of the program's functions. The
+        job. `program` is the program that made the commit; another one is refused, unless `changed` says that it is to
+        be compared with it. `samples` limits the
+        keys and rows of a difference; `debug` starts the debugger at the first error of the program's functions, with a
+        `key` also in each function that gets a message of this key. The
         sequence "next" runs the batch after the newest commit, which may have failed; there is nothing to compare.
         """
         from tidewheel._engine.replay import replay, run_next
 
         if sequence == "next":
-            return run_next(program, self.store, debug=debug)
-        return replay(program.plan(), self.store, sequence, samples=samples, debug=debug)
+            return run_next(program, self.store, debug=debug, key=key)
+        return replay(program.plan(), self.store, sequence, changed=changed, samples=samples, debug=debug, key=key)
 
     def shadow(
         self,
@@ -247,24 +256,26 @@ class StoredJob:
 
         return key_changes(self.store, self.show(before), self.show(after), key)
 
-    def messages(self, program: Job, sequence: int, step: str, key: Any) -> _Messages:
+    def messages(self, program: Job, sequence: int, step: str, key: Any, *, changed: bool = False) -> _Messages:
         """Return the messages of a key that reached a step in the batch of a commit, in order, or were dropped before.
 
         Each has its origin, and the state before and after it. The batch runs again, as in `replay`, one message at a
-        time, which takes about a millisecond for each record of the batch.
+        time, which takes about a millisecond for each record of the batch. `changed` as for `replay`.
         """
         from tidewheel._engine.replay import messages_of_key
 
-        return messages_of_key(program.plan(), self.store, sequence, step, key)
+        return messages_of_key(program.plan(), self.store, sequence, step, key, changed=changed)
 
-    def written(self, program: Job, sink: str, where: Callable[[dict[str, Any]], bool]) -> Iterator[WrittenRow]:
+    def written(
+        self, program: Job, sink: str, where: Callable[[dict[str, Any]], bool], *, changed: bool = False
+    ) -> Iterator[WrittenRow]:
         """Yield the rows of a sink for which `where` is true, each with the kept commit that wrote it, oldest first.
 
-        All kept batches run again, as in `replay`.
+        All kept batches run again, as in `replay`; `changed` is as there.
         """
         from tidewheel._engine.replay import rows_written
 
-        return rows_written(program.plan(), self.store, sink, where)
+        return rows_written(program.plan(), self.store, sink, where, changed=changed)
 
     def keys(self, step: str, *, at: At = None, prefix: str = "") -> Iterator[Any]:
         """Yield every key of a step; with `prefix`, only text keys that start with it."""

@@ -37,7 +37,7 @@ class FleetRun(ChainRun):
 
     def begin(self) -> None:
         self.reserve()
-        declare(self.store, self.job)
+        declare(self.store, self.job, self.token)
         evolve(self)
 
 
