@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tidewheel import fleet as fleet
     from tidewheel import sinks as sinks
     from tidewheel import sources as sources
+    from tidewheel import tables as tables
     from tidewheel import testing as testing
     from tidewheel._cells.live import JobCell
     from tidewheel._checkpoint.tools.state_reader import Found
@@ -93,6 +94,7 @@ __all__ = [
     "sliding",
     "sources",
     "sum_",
+    "tables",
     "testing",
     "triggered",
     "tumbling",
@@ -141,7 +143,7 @@ _HOMES = {
 
 
 _MODULES = (
-    *("agg", "cells", "checkpoints", "codecs", "connectors", "errors", "sinks", "sources", "testing"),
+    *("agg", "cells", "checkpoints", "codecs", "connectors", "errors", "sinks", "sources", "tables", "testing"),
     *public_modules(),
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
-Kind = Literal["cells", "commands", "connectors", "sinks", "sources"]
+Kind = Literal["cells", "commands", "connectors", "sinks", "sources", "tables"]
 
 
 class Subject(NamedTuple):
@@ -24,11 +24,12 @@ class Subject(NamedTuple):
     connectors: str = ""
     sinks: str = ""
     sources: str = ""
+    tables: str = ""
 
 
 SUBJECTS = {
     "_cells.tickets": Subject(cells="signed.TicketIssuer signed.TicketValidator"),
-    "_connectors.delta": Subject(sinks="sink.delta"),
+    "_connectors.delta": Subject(sinks="sink.delta", tables="reference_table.delta"),
     "_connectors.iceberg": Subject(sinks="sink.iceberg"),
     "_connectors.kafka": Subject(sinks="sink.kafka", sources="source.kafka"),
     "_connectors.mqtt": Subject("fleet", connectors="bridge.MqttBridge", sinks="sink.mqtt", sources="source.mqtt"),

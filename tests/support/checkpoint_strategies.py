@@ -7,6 +7,7 @@ from tidewheel._checkpoint.manifest import (
     ForkOrigin,
     OperatorInfo,
     PinnedCell,
+    PinnedTable,
     SeenFile,
     Span,
     SparkLog,
@@ -68,7 +69,7 @@ def checkpoint_states(draw):
     parts = shard_parts(files)
     return Manifest(
         id=CheckpointId(draw(st.text(min_size=1, max_size=8)), draw(counts), draw(counts)),
-        kind=draw(st.sampled_from(["batch", "claim", "flush", "import", "restore", "handover"])),
+        kind=draw(st.sampled_from(["batch", "claim", "flush", "import", "restore", "handover", "table"])),
         run=draw(tokens),
         batch=draw(st.none() | counts),
         event_count=draw(counts),
@@ -138,6 +139,13 @@ def checkpoint_states(draw):
                 st.none() | tokens,
             )
         ),
+        tables=draw(
+            st.dictionaries(
+                names,
+                st.builds(PinnedTable, counts, counts, counts, st.just("ab"), st.just(tuple(files))),
+                max_size=2,
+            )
+        ),
     )
 
 
@@ -190,4 +198,5 @@ def full_state() -> Manifest:
         flushed=2,
         forked_from=ForkOrigin("parent", "before"),
         fleet=FleetLedger({0: HeldShard(1, 7)}, {1: RevokedShard("2", 3, 9, parts)}, {0: 1, 1: 3}, "token"),
+        tables={"prices": PinnedTable(3, 12, 99, "ab", (FileRef("state/1.table", 70, 8),))},
     )

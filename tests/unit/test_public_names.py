@@ -17,7 +17,19 @@ import tidewheel
 from tidewheel.errors import TidewheelError
 
 ROOT = Path(__file__).parents[2]
-SUBMODULES = ("agg", "cells", "checkpoints", "codecs", "connectors", "errors", "fleet", "sinks", "sources", "testing")
+SUBMODULES = (
+    "agg",
+    "cells",
+    "checkpoints",
+    "codecs",
+    "connectors",
+    "errors",
+    "fleet",
+    "sinks",
+    "sources",
+    "tables",
+    "testing",
+)
 MODULES = (
     "tidewheel",
     *(f"tidewheel.{name}" for name in SUBMODULES),

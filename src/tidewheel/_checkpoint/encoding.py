@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 
-from tidewheel._checkpoint import format_2, format_3, format_4, format_5, format_6
+from tidewheel._checkpoint import format_2, format_3, format_4, format_5, format_6, format_7
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
 from tidewheel._checkpoint.manifest import (
@@ -22,6 +22,7 @@ from tidewheel._checkpoint.manifest import (
     Manifest,
     OperatorInfo,
     PinnedCell,
+    PinnedTable,
     Position,
     SeenFile,
     Span,
@@ -37,7 +38,7 @@ from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError, CorruptError, StateError
 
 MAGIC = b"TIDEWCKP"
-VERSION = 7
+VERSION = 8
 OLDEST = 2
 """The oldest version that can be read."""
 
@@ -134,6 +135,7 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """Earlier versions recorded moves of keys between jobs in this field and the next. They are read and ignored."""
     unused_2: list[msgspec.Raw]
     fleet: _Fleet | None
+    tables: list[tuple[str, PinnedTable]]
 
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -187,7 +189,9 @@ def _upgraded(body: bytes, version: int) -> bytes:
         body = format_4.upgraded(body)
     if version <= 5:
         body = format_5.upgraded(body)
-    return format_6.upgraded(body) if version <= 6 else body
+    if version <= 6:
+        body = format_6.upgraded(body)
+    return format_7.upgraded(body) if version <= 7 else body
 
 
 def _body(state: Manifest) -> _Body:
@@ -234,6 +238,7 @@ def _body(state: Manifest) -> _Body:
         unused_1=[],
         unused_2=[],
         fleet=None if state.fleet is None else _fleet(state.fleet),
+        tables=_pairs(state.tables),
     )
 
 
@@ -304,6 +309,7 @@ class _Reading:
             flushed=body.flushed,
             forked_from=body.forked_from,
             fleet=None if body.fleet is None else self._fleet(body.fleet),
+            tables=named("tables", body.tables),
         )
 
     def _named(

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from tidewheel._checkpoint.fleet_ledger import FleetLedger
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._state.layout import StateLayout
-from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.references import Count, FileRef, ShardParts
 from tidewheel._state.type_description import Field
 from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError
 
 Kind = Literal[
-    "batch", "epoch", "flush", "claim", "stop", "import", "restore", "handover", "fork", "upgrade", "reshard"
+    "batch", "epoch", "flush", "claim", "stop", "import", "restore", "handover", "fork", "upgrade", "reshard", "table"
 ]
 """The reason for a commit. Each kind takes a sequence number.
 
 A `batch` is one of Spark's, an `epoch` has no input and delivers an epoch, a `flush` delivers the last epoch; a `fork`
-is the first commit of its job.
+is the first commit of its job. A `table` pins new versions of reference tables for the batches after it.
 """
 
 
@@ -106,6 +106,19 @@ class PinnedCell(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
     version: int
     value: bytes | None = None
+
+
+class PinnedTable(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The version of a reference table that batches use: its rows are in files next to the state."""
+
+    version: Count
+    rows: Count
+    loaded_at: int
+    """When it was read from its source, in ns since 1970."""
+    digest: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
+    """Equal for equal rows and columns. Part of the name of local copies."""
+    files: tuple[FileRef, ...] = ()
+    """The parts of its rows, in order."""
 
 
 class ForkOrigin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -241,6 +254,8 @@ class Manifest(msgspec.Struct, frozen=True):
     forked_from: ForkOrigin | None = None
     fleet: FleetLedger | None = None
     """The data for a fleet's hand-over; `None` in a job that runs alone."""
+    tables: dict[str, PinnedTable] = {}
+    """The reference tables that the next batch uses, by name; those of a batch are also in its own commit."""
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -251,8 +266,12 @@ class Manifest(msgspec.Struct, frozen=True):
         return self.id.sequence
 
     def files(self) -> frozenset[FileRef]:
-        """Return every state file that this checkpoint references."""
-        return self.driver.files() | ShardMap.of(self.shards, self.n_shards).files()
+        """Return every file that this checkpoint references, except for pages."""
+        return self.driver.files() | ShardMap.of(self.shards, self.n_shards).files() | self.table_files()
+
+    def table_files(self) -> frozenset[FileRef]:
+        """Return the files of the reference tables."""
+        return frozenset(file for table in self.tables.values() for file in table.files)
 
     def pages(self) -> frozenset[FileRef]:
         """Return the pages that contain the parts of this checkpoint's shards."""

@@ -3,7 +3,7 @@
 Below the state URL every job has a folder:
 
     <job>/chain/                 the commit chain
-    <job>/state/                 state files: deltas, merged runs, snapshots; pages of manifests
+    <job>/state/                 state files: deltas, merged runs, snapshots; pages of manifests; reference tables
     <job>/staged/                output staged by tasks, not published yet
     <job>/pins/                  what must not be collected, though no kept checkpoint refers to it
     <job>/cells/                 the job's cells, unless its program has them elsewhere
@@ -108,6 +108,15 @@ def page_file(sequence: int, run: str, group: int, digest: int) -> str:
     'state/00000000000000000007-r1-3-00000000000000ab.page'
     """
     return f"{STATE}/{_stem(sequence, run or 'none', group, 0).removesuffix('-0')}-{digest:016x}.page"
+
+
+def table_file(sequence: int, run: str, digest: str, place: int) -> str:
+    """Return the name of a part of a reference table.
+
+    >>> table_file(7, "r1", "ab", 0)
+    'state/00000000000000000007-r1-ab-0.table'
+    """
+    return f"{STATE}/{_stem(sequence, run, 0, 0).removesuffix('-0-0')}-{digest}-{place}.table"
 
 
 def parse_state_file(name: str) -> StateFileName | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tidewheel._checkpoint.manifest import PinnedCell
+from tidewheel._checkpoint.manifest import PinnedCell, PinnedTable
 from tidewheel._time.frontier import Asked
 
 
@@ -49,6 +49,8 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """Whether tasks read only the columns that the program's functions use, so that an error cannot show a whole record."""
     cells: dict[str, PinnedCell] = {}
     """What the batch sees of each cell."""
+    tables: dict[str, PinnedTable] = {}
+    """The version of each reference table that the batch uses."""
     key_kinds: dict[str, str] = {}
     """The types of the keys that earlier batches had, as a report has them: a record with another one is rejected."""
     silent: bool = False

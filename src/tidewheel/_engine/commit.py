@@ -222,6 +222,7 @@ def next_manifest(
         parallelism=spec.parallelism,
         now=spec.now,
         cells=spec.cells,
+        tables=spec.tables,
         operators={**base.operators, **operator_infos(plan)} if operators is None else dict(operators),
         former_operators={},
         key_kinds={**lasting_kinds(key_kinds), **state_kinds},

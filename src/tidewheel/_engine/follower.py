@@ -1,8 +1,8 @@
 """Run another program over the batches that a job has committed, on a fork of the job, and publish nothing.
 
 A commit pins everything that its batch depended on. So another program can process the same batches from the same state:
-the records between the same positions, with the same time and cells. The follower's commits are in a chain of their own,
-whose state begins as a fork of the job's. Nothing of the job changes.
+the records between the same positions, with the same time, cells and reference tables. The follower's commits are in a
+chain of their own, whose state begins as a fork of the job's. Nothing of the job changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from tidewheel._checkpoint.manifest import Kind, Manifest, OperatorInfo
 from tidewheel._checkpoint.store import StreamCheckpoints
-from tidewheel._checkpoint.tools.fork import forked
+from tidewheel._checkpoint.tools.fork import forked, shared_tables
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import SourceProgress, epoch_due, next_manifest
 from tidewheel._engine.evolve import evolve, fitted
@@ -95,7 +95,7 @@ class Follower:
 
     def skip(self, committed: Manifest) -> None:
         """Take note of a commit without a batch. Raise `ConfigError` if it changed the state."""
-        if committed.kind not in ("claim", "stop"):
+        if committed.kind not in ("claim", "stop", "table"):
             raise ConfigError(
                 f"commit {committed.sequence} of job {self.job.name!r} is of the kind {committed.kind!r}: it changed the state "
                 "without a batch. Begin after it"
@@ -120,6 +120,7 @@ class Follower:
             last_epoch=head.delivered_epoch,
             behind=head.behind,
             cells=head.cells,
+            tables=head.tables,
             key_kinds=without_state(head.key_kinds, head.operators),
             silent=True,
         )
@@ -149,7 +150,10 @@ class Follower:
         if same_clock or committed.kind == "flush":
             last = committed.delivered_epoch if committed.carried_epoch is None else self.base.delivered_epoch
             epoch = committed.carried_epoch
-        return msgspec.structs.replace(own, now=committed.now, cells=committed.cells, last_epoch=last, epoch=epoch)
+        tables = shared_tables(committed.id.stream_id, committed.tables)
+        return msgspec.structs.replace(
+            own, now=committed.now, cells=committed.cells, tables=tables, last_epoch=last, epoch=epoch
+        )
 
 
 def _times(state: Manifest) -> dict[str, int | None]:

@@ -1,8 +1,8 @@
 """Run the batch of a commit again, in this process, from the same state and input, and compare the results.
 
 A commit pins everything that its batch depended on: the state before it, the positions of its sources, its time, its
-epoch and the values of its cells. The second run writes to a scratch store and publishes nothing, so it changes nothing
-of the job.
+epoch, the values of its cells and the versions of its reference tables. The second run writes to a scratch store and
+publishes nothing, so it changes nothing of the job.
 """
 
 from __future__ import annotations
@@ -265,6 +265,7 @@ def _spec(store: Store, base: Manifest, committed: Manifest, url: str, local: st
         behind=base.behind,
         epoch=committed.carried_epoch,
         cells=committed.cells,
+        tables=committed.tables,
         key_kinds=without_state(base.key_kinds, base.operators),
     )
 

@@ -20,7 +20,7 @@ from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, Operato
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.state_reader import StateReader
-from tidewheel._checkpoint.unpublished import owes_output, settled
+from tidewheel._checkpoint.unpublished import carried, owes_output, settled
 from tidewheel._core import faults
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import ClaimTerms, check_alone, claim
@@ -34,6 +34,7 @@ from tidewheel._engine.evolve import evolve, fitted, notices
 from tidewheel._engine.figures import Figures
 from tidewheel._engine.idle import clock_must_be_committed, is_idle, uncommitted_head
 from tidewheel._engine.job_lease import JobLease
+from tidewheel._engine.job_tables import JobTables
 from tidewheel._engine.key_kinds import without_state
 from tidewheel._engine.merging import Merging
 from tidewheel._engine.phases import Phases
@@ -60,6 +61,8 @@ from tidewheel.errors import CorruptError, FencedError, NotFound, StateError, St
 
 _LOG = logging.getLogger(__name__)
 
+PINNING = faults.declare("tables.stored", "new versions of tables are stored and not yet pinned")
+PINNED = faults.declare("tables.pinned", "new versions of tables are pinned, no batch has used them")
 COMMITTING = faults.declare("commit.before", "the manifest is made and not yet created")
 SKIPPED = faults.declare("commit.skipped", "a batch that changed nothing has run and is not committed")
 COMMITTED = faults.declare("commit.created", "the manifest is in the chain, its output not published")
@@ -82,6 +85,7 @@ class ChainRun(ABC):
         self.folder = self.store.at(folder(self.stream))
         self.checkpoints = StreamCheckpoints(self.store, self.stream)
         self.cells = JobCells(job.cells_url, plan.cells, JobPlace(job.name, job.state))
+        self.tables = JobTables(plan, self.store, stream, token)
         self._to_release = contextlib.ExitStack()
         self._to_release.callback(self.cells.close)
         self.merging = Merging(self.store, self.checkpoints, token, lambda parts: merge_due(parts, job.snapshot_every))
@@ -179,9 +183,42 @@ class ChainRun(ABC):
             shards=self.held,
             awake=self._due_times.awake(self.head.sequence, last if epoch is None else epoch, now, self.head.behind),
             cells=self.cells.pin(),
+            tables=self.head.tables,
             key_kinds=without_state(self.head.key_kinds, self.head.operators),
             figures=self.figures is not None,
         )
+
+    def load_tables(self, spark: Any) -> None:
+        """Load the reference tables that are due, before the run begins: nothing is committed if one cannot be loaded."""
+        self.tables.refresh(self.checkpoints.latest(), spark, self.clock())
+
+    def pin_tables(self) -> None:
+        """Commit the versions of the reference tables that were loaded: the batches after this commit use them.
+
+        A batch uses the versions of the commit before it. So a batch that runs again, also after a crash, uses the same.
+        """
+        pins = self.tables.pins(self.head)
+        if pins == self.head.tables:
+            return
+        manifest = self.head.replace(
+            id=CheckpointId(self.stream, self.head.sequence + 1),
+            kind="table",
+            run=self.token,
+            parent=self.head.sequence,
+            tables=pins,
+            **carried(self.head),
+        )
+        faults.point(PINNING)
+        committed = self.checkpoints.commit(manifest)
+        faults.point(PINNED)
+        self._due_times.take(self.head.sequence, self.head.shards.keys(), manifest.sequence, ())
+        self.head, self._clock_ahead = committed, False
+        self.tables.committed(self.head)
+
+    def refresh_tables(self, spark: Any) -> None:
+        """Load the reference tables that are due, before a batch, and commit new versions."""
+        self.tables.refresh(self.head, spark, self.clock())
+        self.pin_tables()
 
     def overridden(self, parallelism: int | None) -> str | None:
         """Return a message if an earlier rescale overrides the given parallelism; otherwise None."""

@@ -220,6 +220,7 @@ def adopted(head: Manifest, follower: Manifest) -> Manifest:
         "seen",
         "driver",
         "cells",
+        "tables",
         "now",
         "flushed",
     )

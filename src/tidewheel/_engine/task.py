@@ -20,6 +20,7 @@ from tidewheel._cells.live import empty_cells, pin
 from tidewheel._checkpoint.names import folder, state_file
 from tidewheel._connectors.sink import Staging
 from tidewheel._connectors.split import Split
+from tidewheel._connectors.tables.table import Table
 from tidewheel._core import faults
 from tidewheel._core.transient import raise_transient
 from tidewheel._core.user_code import stop_at, summary, user_traceback
@@ -35,6 +36,7 @@ from tidewheel._engine.report import Attempt, Failure, Report
 from tidewheel._engine.shards import shards_of
 from tidewheel._engine.shared_reading import Share
 from tidewheel._engine.task_output import TaskOutput
+from tidewheel._engine.task_tables import open_table
 from tidewheel._operators.accepted import accepted
 from tidewheel._operators.base import Process, without
 from tidewheel._operators.graph import Node, Port
@@ -47,6 +49,7 @@ from tidewheel._state.timers import TimerTable
 from tidewheel._storage import open_store
 from tidewheel._time.shard_epochs import earliest
 from tidewheel._values import Batch, Shape
+from tidewheel._values.keyed_table import KeyedTable
 from tidewheel.errors import Retry, StateError, StepError, TidewheelError
 
 SourceSplit = tuple[int, Split]
@@ -445,6 +448,9 @@ class _NodeContext:
 
     def keeps_rejected(self) -> bool:
         return self._step.plan.dead_letter is not None
+
+    def table(self, table: Table) -> KeyedTable:
+        return open_table(self._step.spec, self._step.store, table)
 
     def state(self, codec: StateCodec, default: Callable[[], Any], table: str = "") -> KeyedState:
         return self._step.state.opened.keyed(self._table(table), codec, default)

@@ -17,6 +17,7 @@ from tidewheel._values import ANY, Batch, Shape
 from tidewheel.errors import StepError
 
 if TYPE_CHECKING:
+    from tidewheel._connectors.tables.table import Table
     from tidewheel._operators.keyed.combiner import Combiner
     from tidewheel._operators.keyed.state_spec import StateSpec
     from tidewheel._state.codec import StateCodec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tidewheel._state.task_state import KeyedState, RawTable
     from tidewheel._state.timers import TimerTable
     from tidewheel._time.frontier import Input
+    from tidewheel._values.keyed_table import KeyedTable
 
 
 class Context(Protocol):
@@ -60,6 +62,9 @@ class Context(Protocol):
 
     def keeps_rejected(self) -> bool:
         """Whether rejected records go to a dead-letter sink, so that the batch continues."""
+
+    def table(self, table: Table) -> KeyedTable:
+        """Return the version of a reference table that the batch has pinned."""
 
     def state(self, codec: StateCodec, default: Callable[[], Any], table: str = "") -> KeyedState:
         """Return the keyed state of the step, or its additional table of this name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from difflib import get_close_matches
@@ -13,6 +14,8 @@ from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._checkpoint.names import DEFAULT_STATE
 from tidewheel._connectors.sink import Sink
 from tidewheel._connectors.source import Source, as_source
+from tidewheel._connectors.tables.given import as_table_source
+from tidewheel._connectors.tables.table import Table, TableSource
 from tidewheel._core.keys import check_n_shards
 from tidewheel._core.urls import Url
 from tidewheel._engine.control import cells_of, rescale
@@ -109,6 +112,7 @@ class Job:
         self.graph = Graph()
         self.cells_at = None if cells is None else absolute(cells)
         self._cells: dict[str, JobCell[Any]] = {}
+        self.declared_tables: dict[str, Table] = {}
         self._dead_letter: int | None = None
         self.aliases: dict[str, tuple[str, ...]] = {}
         self._opened_lookup: Lookup | None = None
@@ -293,6 +297,52 @@ class Job:
             raise GraphError(f"there is a cell named {name!r} already")
         self._cells[name] = JobCell(name, declared, default)
         return self._cells[name]
+
+    def table(
+        self,
+        name: str,
+        source: TableSource | str | os.PathLike[str] | Callable[..., Any] | Any,
+        *,
+        key: str | Sequence[str],
+        refresh: Duration | Literal["batch"] | None = None,
+    ) -> Table:
+        """Declare a reference table, such as prices or customers, for `stream.lookup`.
+
+        The driver loads the whole table, stores it next to the state and commits its version: all records of a batch
+        use the same version, and a batch that runs again uses it again. A table that is replaced takes effect with the
+        first batch after its refresh, and rows that were deleted are gone. The job stops if the table cannot be loaded
+        at first, or has two rows with the same key. If a later refresh cannot load it, the job goes on with the version
+        that it has, and warns.
+
+        - `name`: the name of the table, unique in the job.
+        - `source`: the path or URL of a Parquet or CSV file or folder, or of a Delta table; one of `tidewheel.tables`;
+          a DataFrame of Spark, pandas or Polars, an Arrow table, or a list of records; or a function without arguments,
+          or of the Spark session, that returns one of these.
+        - `key`: the column that identifies a row, or several: text, integers or bytes.
+        - `refresh`: load the table again before a batch if this time has passed, such as "10 minutes"; "batch" before
+          each batch. Files and Delta tables that have not changed are not read again. None: at each start of the job.
+
+        >>> from tidewheel import Job, sinks, sources
+        >>> from tidewheel.testing import run_in_memory
+        >>> job = Job("countries")
+        >>> users = job.table("users", [{"user": "ada", "country": "GB"}], key="user")
+        >>> clicks = job.source("in", sources.iterable([{"user": "ada"}, {"user": "eve"}]))
+        >>> _ = clicks.lookup("country", users, on="user").sink("out", sinks.collect())
+        >>> run_in_memory(job).outputs["out"]
+        [{'user': 'ada', 'country': 'GB'}]
+        """
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise GraphError(f"a table's name has letters, digits, '_', '-' and '.'; {name!r} does not fit")
+        if name in self.declared_tables:
+            raise GraphError(f"there is a table named {name!r} already")
+        columns = (key,) if isinstance(key, str) else tuple(key)
+        if not columns or not all(isinstance(column, str) for column in columns):
+            raise GraphError(f"table {name!r}: key= is the name of a column, or a list of names, not {key!r}")
+        every = None if refresh is None else 0
+        if refresh not in (None, "batch"):
+            every = nanoseconds(refresh, f"table {name!r}: refresh=", least=1)
+        table = self.declared_tables[name] = Table(name, as_table_source(name, source), columns, every)
+        return table
 
     def rescale(self, parallelism: int) -> None:
         """Change the number of tasks from the next batch on, wherever the job runs. No state is rewritten.

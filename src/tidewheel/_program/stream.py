@@ -31,6 +31,7 @@ from tidewheel._operators.timestamps.assign_timestamps import AssignTimestamps
 from tidewheel._program.arguments import Errors, checked_function
 from tidewheel._program.call_steps import CallSteps
 from tidewheel._program.column_steps import ColumnSteps
+from tidewheel._program.lookup_steps import LookupSteps
 from tidewheel._program.parts import Branches, numbered
 from tidewheel._program.time_steps import TimeSteps
 from tidewheel._values import Row
@@ -47,7 +48,7 @@ New = TypeVar("New")
 NewKey = TypeVar("NewKey")
 
 
-class Stream(ColumnSteps[Value], CallSteps[Value], TimeSteps[Value]):
+class Stream(ColumnSteps[Value], CallSteps[Value], LookupSteps[Value], TimeSteps[Value]):
     """Messages without a key. Every step takes its name first and returns the resulting stream.
 
     A name has letters, digits, '_', '-' and '.', and is unique in its job: it identifies the step's state. Steps without

@@ -254,6 +254,7 @@ class Driver:
             self.run.merging.merge = merge_on(self.spark, self.run.store)
         check_hosts(self.spark, self.plan)
         self._open_sources()
+        self.run.load_tables(self.spark)
         self.program = Program(self.plan, self.spark, self.sources.schemas)
         self._report_readers()
         self._with_session.close()
@@ -354,6 +355,7 @@ class Driver:
         self._enter("rebuilding")
         self.run.recall()
         self.run.publish_left(self.spark)
+        self.run.pin_tables()
         faults.point(PUBLISHED_AGAIN)
         self._clean_local()
         if self._readers is None:
@@ -472,6 +474,7 @@ class Driver:
     def _run_batch(self, batch: int, starts: Positions, ends: Positions, phases: Phases) -> None:
         faults.point(BATCH_STARTED)
         self.run.check_open()
+        self.run.refresh_tables(self.spark)
         spec = self._spec()
         splits = self.sources.splits(starts, ends, spec.parallelism)
         phases.done("offsets")

@@ -30,6 +30,7 @@ from tidewheel._engine.stored_names import OFFSETS, check_dropped, check_names, 
 from tidewheel._engine.task import SourceSplit, TaskIdentity, run_level
 from tidewheel._engine.task_layout import Layout
 from tidewheel._engine.task_runner import TaskRunner
+from tidewheel._engine.task_tables import in_memory
 from tidewheel._program.job import Job
 from tidewheel._testing.cells import write_cell
 from tidewheel._testing.plain_copies import PlainCopies
@@ -82,24 +83,28 @@ class MemoryRun(Closing):
         if clock is not None:
             self.run.clock = self.run.poll_clock.clock = clock
         try:
+            self.run.load_tables(None)
             self.run.begin()
             self.plan = self.run.plan
             seen = SeenFiles(self.run.store, self.run.stream, self.run.token)
             self.run.head = continued(self.run.head, job_sources(self.plan), job.aliases, seen)
             self.run.start_sinks()
             self.run.publish_left(None)
+            self.run.pin_tables()
         except BaseException:
             self.run.release()
             raise
         self._tasks = MemoryTasks(self.plan)
         # A name that no folder has: the copies at this path are in memory.
         self._local = f"/tidewheel-memory/{self.run.token}"
+        in_memory.add(self._local)
         self._copies = PlainCopies.standing_at(local_folder(self._local, job.name, self.run.head.lineage))
 
     def close(self) -> None:
         """Release the job."""
         self.run.release()
         self._copies.close()
+        in_memory.discard(self._local)
 
     @property
     def next_batch(self) -> int:
@@ -109,6 +114,7 @@ class MemoryRun(Closing):
     def batch(self, inputs: Inputs, *, epoch: int | None = None) -> None:
         """Run one batch with these records by source, commit it and publish its output."""
         self.run.check_open()
+        self.run.refresh_tables(None)
         spec = self._spec(epoch)
         self._commit(spec, self._splits(inputs), "batch")
 

@@ -39,9 +39,11 @@ from tidewheel._testing.clock import Clock
 from tidewheel._testing.plain_copies import PlainCopies
 from tidewheel._time.duration import in_ns
 from tidewheel._values import ANY, Batch
+from tidewheel._values.keyed_table import KeyedTable
 from tidewheel.errors import StateError, StepError
 
 if TYPE_CHECKING:
+    from tidewheel._connectors.tables.table import Table
     from tidewheel._state.timers import TimerTable
 
 Snapshot = dict[tuple[str, bytes], bytes]
@@ -309,6 +311,9 @@ class _NodeContext:
 
     def keeps_rejected(self) -> bool:
         return False
+
+    def table(self, table: Table) -> KeyedTable:
+        return KeyedTable.of(table.checked(table.load(None)), table.key)
 
     def state(self, codec: StateCodec, default: Callable[[], Any], table: str = "") -> KeyedState:
         return self._step.state.keyed(self._table(table), codec, default)

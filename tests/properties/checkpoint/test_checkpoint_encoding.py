@@ -65,6 +65,14 @@ FORMAT_6 = (
     "B/3eaKoWJ4BEqk5qgsVSjcKt1wzrdVVibN6m/n7/jkmCdfq90f/eO5GcucVNDZgpfGWFa7y5wkXBJtjFHZi4NiMzoAveDOYMAszZu7y2kpNPrvJG"
     "zeelpli/OrPLJ1jEnsGCLBITAPW4sklaZb2QJBqS3y1MGJfbRbXW51ldUYwchWelBMK5xAc3Wjy4c4VLUi0ch/J45vI5TCj5Z7yRB3BW9w=="
 )
+FORMAT_7 = (
+    "VElERVdDS1AHAAEAigIAAK0BAAAAAAAAKLUv/WCKAR0NAPaZXDxQaZwDIDOZJoJuMAXI9JyxEC3RkRsWbadInMEhddgmsmOLrPyJ7ZXGEjHYzDy0"
+    "0lNpahbBBaYMwY2EJBlOAE0ATQDTRqu0V8RYvHcP6kzUCZUTnPeqTghYoWAlgo1TUhwDIt2tgYS06uX+OTxVndt/7veuexE9UbTp0ij2MinuvQcD"
+    "FyBUDPhA9oqTq3IeXoWvgdvTDAeRx4LUPiYJ03z3sM/v17XbFe0FQoHE4h1nnDeZDL1nChhvNpfKjWLCWy+X8YwzlWUaUUUCWpW1WFjQcmBeqHjh"
+    "tRM0DUUeAQx/pUVO7v1equSg0nEBAWB4j/q7IxfqTBfqvAPmAR7FwudBv/eJaLUIHlCiUpJQ1blROH7NwK8d8neN4RcRgLpPgfbAO+PkEbnANI4D"
+    "NFbq5aL+fv+NKJJl+r2h/71nMI5XpaKEc2m8oMV5qGfWj0oNc0kGs2ewQINIkO3dJ4zWP2G0958gq4igUnsXkL+qc3tv6E4QABbSyncLE8bldlGt"
+    "9XlWXxQjR+FZKYFwLvHBDTUObwCMIalmjkMhPDP8HOYeMaBB1w9V2Z4="
+)
 
 
 @given(checkpoint_states())
@@ -168,6 +176,7 @@ def test_a_shortened_or_lengthened_body_in_a_sound_envelope_is_refused(data):
         "frontiers",
         "counts",
         "sinks",
+        "tables",
     ],
 )
 def test_a_name_that_is_there_twice_is_refused_by_field_and_name(field):
@@ -203,6 +212,7 @@ def test_a_change_of_a_page_that_is_not_there_is_refused(change):
         decode(_sealed(body))
 
 
+_BEFORE_8: dict = {"tables": {}}
 _BEFORE_5 = {"source_offsets": {"log": 8192, "topic": '{"t":{"0":5}}'}, "source_kinds": {}, "seen": ()}
 
 
@@ -218,12 +228,13 @@ _BEFORE_5 = {"source_offsets": {"log": 8192, "topic": '{"t":{"0":5}}'}, "source_
 def test_a_checkpoint_of_an_earlier_format_is_read_whole(stored, lacking):
     record = StateType("fields", fields=(Field("total", StateType("int")),))
     info = msgspec.structs.replace(full_state().operators["window"], values=(Field("", record),))
-    expected = full_state().replace(operators={"window": info}, **lacking)
+    expected = full_state().replace(operators={"window": info}, **lacking, **_BEFORE_8)
     assert decode(base64.b64decode(stored), "orders") == expected
 
 
-def test_a_checkpoint_of_format_6_is_read_whole():
-    assert decode(base64.b64decode(FORMAT_6), "orders") == full_state()
+@pytest.mark.parametrize("stored", [FORMAT_6, FORMAT_7])
+def test_a_checkpoint_without_tables_is_read_whole(stored):
+    assert decode(base64.b64decode(stored), "orders") == full_state().replace(**_BEFORE_8)
 
 
 @pytest.mark.parametrize("position", [2, 99, -1, 2**63, None])
@@ -260,7 +271,7 @@ def test_a_newer_format_version_is_refused_with_both_versions():
 
 
 def test_an_older_format_version_is_refused_with_both_versions_and_a_way_out():
-    with pytest.raises(StateError, match=r"version 1, .*reads versions 2 to 7; go on with the Tidewheel that wrote it"):
+    with pytest.raises(StateError, match=r"version 1, .*reads versions 2 to 8; go on with the Tidewheel that wrote it"):
         decode(envelope.seal(MAGIC, 1, b"whatever an earlier version had"))
 
 

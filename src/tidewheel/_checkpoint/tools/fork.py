@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from tidewheel._checkpoint.encoding import encode
-from tidewheel._checkpoint.manifest import CheckpointId, ForkOrigin, Manifest
+from tidewheel._checkpoint.manifest import CheckpointId, ForkOrigin, Manifest, PinnedTable
 from tidewheel._checkpoint.names import folder, shared
 from tidewheel._checkpoint.pinning import hold_savepoint
 from tidewheel._checkpoint.pins import Pin, Pins
@@ -32,6 +32,7 @@ def forked(state: Manifest, job: str, run: str, savepoint: str) -> Manifest:
         run=run,
         shards={shard: shared_parts(parent, parts) for shard, parts in state.shards.items()},
         driver=shared_parts(parent, state.driver),
+        tables=shared_tables(parent, state.tables),
         outputs=(),
         outputs_of=None,
         published=state.sequence,
@@ -115,10 +116,21 @@ def shared_parts(stream: str, parts: ShardParts) -> ShardParts:
     def part(ref: PartRef) -> PartRef:
         # Keep everything else: local copies, which fleet runs share, need the start of a merged run to know its
         # content.
-        file = FileRef(shared(stream, ref.file.name), ref.file.size, ref.file.checksum)
-        return msgspec.structs.replace(ref, file=file)
+        return msgspec.structs.replace(ref, file=_shared_file(stream, ref.file))
 
     return ShardParts(None if parts.snapshot is None else part(parts.snapshot), tuple(map(part, parts.deltas)))
+
+
+def shared_tables(stream: str, tables: Mapping[str, PinnedTable]) -> dict[str, PinnedTable]:
+    """Return pinned tables with the file names that other streams at the same state URL use."""
+    return {
+        name: msgspec.structs.replace(table, files=tuple(_shared_file(stream, file) for file in table.files))
+        for name, table in tables.items()
+    }
+
+
+def _shared_file(stream: str, file: FileRef) -> FileRef:
+    return FileRef(shared(stream, file.name), file.size, file.checksum)
 
 
 def _owned(files: Iterable[FileRef]) -> dict[str, tuple[str, ...]]:

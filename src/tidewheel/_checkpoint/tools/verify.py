@@ -13,6 +13,7 @@ from tidewheel._checkpoint.pages import StoredPage
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.state_files import opener
 from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.table_files import read_part
 from tidewheel._checkpoint.tools.savepoint import savepoints
 from tidewheel._state.references import FileRef
 from tidewheel._storage import Store
@@ -47,12 +48,14 @@ def verify(store: Store, checkpoints: StreamCheckpoints, at: int | None = None) 
     states, problems = _states(checkpoints, at)
     users: dict[FileRef, list[str]] = {}
     pages: set[FileRef] = set()
+    tables: set[FileRef] = set()
     for label, state in states:
         pages |= state.pages()
+        tables |= state.table_files()
         files, unread = _files(state)
         if unread is not None:
             problems.append(Problem(f"{CHAIN}, record {label}", unread, (label,)))
-        for file in files | state.pages():
+        for file in files | state.pages() | state.table_files():
             users.setdefault(file, []).append(label)
     read = 0
     for file in sorted(users, key=lambda ref: ref.name):
@@ -60,6 +63,8 @@ def verify(store: Store, checkpoints: StreamCheckpoints, at: int | None = None) 
             if file in pages:
                 # Do not use the cache of pages: the current content of the store counts.
                 dict(StoredPage(checkpoints.folder.read(file.name), file, checkpoints.folder.url))
+            elif file in tables:
+                read_part(store, job, file)
             else:
                 opener(store, job)(file).verify()
             read += file.size

@@ -1,0 +1,1 @@
+"""Sources of reference tables."""

@@ -1,0 +1,74 @@
+"""Table: a reference table of a job, and where its rows come from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tidewheel._values.keyed_table import NotAKey, key_column, sorted_rows
+from tidewheel.errors import ConfigError
+
+
+class TableSource(ABC):
+    """Where the rows of a reference table come from. The driver reads all of them at once."""
+
+    @abstractmethod
+    def load(self, spark: Any) -> pa.Table:
+        """Return all rows. `spark` is the run's Spark session; None in a run in memory."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return a short text for messages, without credentials."""
+
+    def fingerprint(self) -> str | None:
+        """Return a text that changes when the rows may have changed; None: only reading them tells."""
+        return None
+
+
+class Table:
+    """A reference table of a job, created by `Job.table`, for `Stream.lookup`."""
+
+    def __init__(self, name: str, source: TableSource, key: Sequence[str], refresh: int | None) -> None:
+        """Create a table; called by `Job.table`."""
+        self.name, self.source, self.key = name, source, tuple(key)
+        self.refresh = refresh
+        """The nanoseconds after which it is loaded again, 0 before each batch; None: at each start of the job."""
+        self.schema: pa.Schema | None = None
+        """Its columns, once it is loaded."""
+
+    def __repr__(self) -> str:
+        return f"<Table {self.name!r} by {', '.join(self.key)}>"
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        # Only the driver reads the source: it may hold a connection, or a whole DataFrame.
+        return {**self.__dict__, "source": None}
+
+    def load(self, spark: Any) -> pa.Table:
+        """Read all rows from the source. Errors of the source are raised unchanged."""
+        return self.source.load(spark)
+
+    def checked(self, rows: pa.Table) -> pa.Table:
+        """Return the rows in a fixed order; raise a `ConfigError` if a column is missing or the key is not unique."""
+        where = f"table {self.name!r} ({self.source.describe()})"
+        twice = sorted({name for name in rows.column_names if rows.column_names.count(name) > 1})
+        if twice:
+            raise ConfigError(f"{where}: the column {twice[0]!r} comes twice; give each column a name of its own")
+        for column in self.key:
+            if column not in rows.column_names:
+                raise ConfigError(f"{where}: there is no column {column!r}; it has {', '.join(rows.column_names)}")
+        try:
+            found = sorted_rows(rows, self.key)
+        except NotAKey as error:
+            raise ConfigError(f"{where}: {error}") from None
+        except pa.ArrowException as error:
+            raise ConfigError(f"{where}: it is too large for a reference table: {error}") from error
+        return found.replace_schema_metadata(None)
+
+    def key_types(self) -> tuple[pa.DataType, ...] | None:
+        """Return the types of the key, as `key_column` returns them; None: the table is not loaded yet."""
+        if self.schema is None:
+            return None
+        return tuple(key_column(pa.array([], self.schema.field(name).type)).type for name in self.key)
