@@ -19,6 +19,7 @@ from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import show as show_error
 from tidewheel._cli.program import load_job, split_target
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, at_of, shown, size, when
+from tidewheel._engine.job_status import table_versions
 from tidewheel._engine.plan_sinks import sinks_of
 from tidewheel._program.stored_job import StoredJob
 
@@ -93,6 +94,7 @@ def show(
             name: {"version": cell.version, "value": decoded(cell.value, "msgpack")}
             for name, cell in manifest.cells.items()
         },
+        "tables": table_versions(manifest),
         "outputs": {output.sink: output.rows for output in manifest.outputs},
         "published": manifest.published,
         "metadata": manifest.metadata,

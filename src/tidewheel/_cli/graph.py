@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import typer
 
+from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.program import Program, load_job
 from tidewheel._operators.order_checks import order_warnings
+from tidewheel._engine.job_status import table_versions
 from tidewheel._operators.readers import readers
+from tidewheel._operators.stateless.lookup import Lookup
 from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._operators.time_checks import clock_warnings, missing_clock
+from tidewheel._program.job import Job
+from tidewheel._storage import open_store
+from tidewheel.errors import TidewheelError
 
 
 def graph(
@@ -44,4 +51,21 @@ def graph(
     if mermaid:
         echo(job.graph.mermaid())
     else:
-        echo(job.graph.text({name: f"reader: {who}" for name, who in readers(job.graph).items()}))
+        notes = {name: f"reader: {who}" for name, who in readers(job.graph).items()}
+        echo(job.graph.text(notes | _tables(job)))
+
+
+def _tables(job: Job) -> dict[str, str]:
+    """Return the table of each lookup, with its version and rows if the job has loaded it."""
+    lookups = {node.name: node.operator.table for node in job.graph.nodes if isinstance(node.operator, Lookup)}
+    newest = None
+    if lookups:
+        with contextlib.suppress(TidewheelError):  # The state URL may be out of reach, and the graph is not.
+            newest = StreamCheckpoints(open_store(job.state), job.name).latest()
+    known = {} if newest is None else table_versions(newest)
+    notes = {}
+    for step, table in lookups.items():
+        found = known.get(table.name)
+        version = f"version {found['version']}, {found['rows']:,} rows" if found else "not loaded yet"
+        notes[step] = f"table {table.name}: {table.source.describe()}, by {', '.join(table.key)}, {version}"
+    return notes

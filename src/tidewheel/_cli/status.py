@@ -49,6 +49,10 @@ def lines(status: JobStatus) -> list[str]:
         f"{status.events:,} events so far, {'1 task' if status.parallelism == 1 else f'{status.parallelism} tasks'}",
         f"state: {size(status.state_bytes)}, the files of the last commit",
     ]
+    text += [
+        f"table {name}: version {table['version']}, {table['rows']:,} rows, loaded at {when(table['loaded_at'])} UTC"
+        for name, table in status.tables.items()
+    ]
     if status.final_commit is not None:
         text.append(
             f"ended for good: a bounded run closed all windows with commit {status.final_commit}, and no run can add data"

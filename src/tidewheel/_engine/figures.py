@@ -197,6 +197,7 @@ def record_of(
         hot=hot_keys((report.hot for report in reports), rows_out),
         called=_called(counts),
         failed=own["failed"],
+        tables={name: (table.version, table.rows) for name, table in manifest.tables.items()},
     )
 
 

@@ -77,6 +77,8 @@ class JobStatus(msgspec.Struct, frozen=True):
     """The run whose error it is: of a job that runs, perhaps an earlier one."""
     ended: Literal["stopped", "killed", "failed"] | None = None
     """How the last run ended: in order, without saying so, or with an error; None: it runs."""
+    tables: dict[str, dict[str, int]] = {}
+    """The `version` of each reference table, its `rows`, and when it was read from its source (`loaded_at`)."""
     final_commit: int | None = None
     """The commit with which a bounded run has ended the job for good: no run can add data. None: the job is open."""
 
@@ -96,9 +98,18 @@ def status_of(newest: Manifest, lease: LeaseState, now: int) -> JobStatus:
         behind_seconds=None if epoch is None else (now - epoch) / 1e9,
         clock_inputs={name: each.time for name, each in newest.frontiers.items() if each.time != MAX_TIME},
         state_bytes=sum(file.size for file in newest.files()),
+        tables=table_versions(newest),
         final_commit=newest.flushed,
     )
     return _with_holder(status, lease.holder)
+
+
+def table_versions(state: Manifest) -> dict[str, dict[str, int]]:
+    """Return version, rows and time of the reference tables of a commit."""
+    return {
+        name: {"version": table.version, "rows": table.rows, "loaded_at": table.loaded_at}
+        for name, table in sorted(state.tables.items())
+    }
 
 
 def _with_holder(status: JobStatus, holder: Holder | None) -> JobStatus:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ _LOG = logger(__name__)
 _PAUSES = (1.0, 2.0, 4.0)
 """Seconds before each repetition of a first load that failed with a transient error."""
 _RETRY_NS = 60 * 10**9
-"""After how long at most a refresh that failed is tried again."""
+"""After how long at most a failed refresh is tried again."""
 _NEVER = 2**63
 
 
@@ -44,12 +44,13 @@ class _Loaded:
 class JobTables:
     """The tables that the steps of a run look up."""
 
+    _sleep = staticmethod(time.sleep)
+
     def __init__(self, plan: Plan, store: Store, stream: str, token: str) -> None:
         """Take the program, and where and under which name its run stores files. Nothing is loaded yet."""
         self.plan, self._store, self._stream, self._token = plan, store, stream, token
         self.failed: Callable[[str], None] = lambda table: None
         """Called with the name of a table whose refresh has failed."""
-        self.pause: Callable[[float], None] = time.sleep
         self._loaded: dict[str, _Loaded] = {}
         self._next: dict[str, int] = {}
         """When each table is to be loaded again, in ns; a table of which nothing is known has not been looked at."""
@@ -118,7 +119,7 @@ class JobTables:
                 if pause is None or not is_transient(error):
                     raise _cannot_load(table, error) from error
                 _LOG.warning("%s; trying again in %g s", _cannot_load(table, error), pause)
-            self.pause(pause)
+            self._sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
     def _reload(self, table: Table, spark: Any, now: int) -> None:
@@ -164,15 +165,6 @@ class JobTables:
             for node in self.plan.nodes
             if isinstance(node.operator, Lookup)
         ]
-
-
-def described_tables(tables: Mapping[str, PinnedTable]) -> dict[str, str]:
-    """Return version, rows and age of tables as text.
-
-    >>> described_tables({"prices": PinnedTable(3, 1200, 0, "ab")})
-    {'prices': 'version 3, 1,200 rows'}
-    """
-    return {name: f"version {table.version}, {table.rows:,} rows" for name, table in tables.items()}
 
 
 def _due(table: Table, now: int) -> int:

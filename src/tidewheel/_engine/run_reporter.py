@@ -57,6 +57,7 @@ class RunReporter:
         if metrics is not None:
             listeners.append(metrics)
             metrics.local = local
+            run.tables.failed = metrics.refresh_failed
         self._figures = Figures(run.plan, listeners, node)
         self._lag: LagMonitor | None = None
         if listeners:

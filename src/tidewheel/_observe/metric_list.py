@@ -47,7 +47,7 @@ _ROWS: tuple[tuple[str, Kind, str, tuple[str, ...]], ...] = (
     (
         "step_dropped_rows",
         "counter",
-        "Messages that no branch of a split took, and duplicates that deduplicate dropped.",
+        "Messages that no branch of a split took, duplicates, and records that an inner lookup found no row for.",
         ("step",),
     ),
     (
@@ -125,6 +125,9 @@ _ROWS: tuple[tuple[str, Kind, str, tuple[str, ...]], ...] = (
     ("failures", "counter", "Failures of batches or of the run.", ("error",)),
     ("fenced", "counter", "Number of times that another run took over the job, or a shard, from this run.", ()),
     ("cell_version", "gauge", "Version of a cell that the last batch used.", ("cell",)),
+    ("table_version", "gauge", "Version of a reference table that the last batch used.", ("table",)),
+    ("table_rows", "gauge", "Rows of that version.", ("table",)),
+    ("table_refresh_failures", "counter", "Refreshes of a table that failed; its last version stays in use.", ("table",)),
     ("shards_held", "gauge", "Shards that this process owns.", ()),
     ("inbox_backlog_rows", "gauge", "Events in a fleet's inbox that this node has not read.", ()),
     ("run_claimed", "gauge", "1 while a run owns the job, 0 otherwise.", ()),

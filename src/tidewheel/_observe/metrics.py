@@ -119,6 +119,11 @@ class Metrics(Collector):
             self._add("fenced", int(fenced))
             self._starting = restarted
 
+    def refresh_failed(self, table: str) -> None:
+        """Record that a reference table could not be loaded again."""
+        with self._lock:
+            self._add("table_refresh_failures", 1, table)
+
     def committed(self, record: CommitRecord) -> None:
         """Record the figures of a commit."""
         with self._lock:
@@ -145,6 +150,9 @@ class Metrics(Collector):
                 self._observe("sink_publish_seconds", published.seconds, sink)
             for cell, version in record.cells.items():
                 self._set("cell_version", version, cell)
+            for table, (version, rows) in record.tables.items():
+                self._set("table_version", version, table)
+                self._set("table_rows", rows, table)
             if record.held is not None:
                 self._set("shards_held", record.held)
 

@@ -144,6 +144,8 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     """By `map_async` step."""
     failed: dict[str, int] = {}
     """Records that do not meet an expectation (`expect`)."""
+    tables: dict[str, tuple[int, int]] = {}
+    """The version and the number of rows of each reference table that the batch used."""
 
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True):

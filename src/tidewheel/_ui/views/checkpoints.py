@@ -10,6 +10,7 @@ from tidewheel._checkpoint.tools.diff import diff as state_diff
 from tidewheel._checkpoint.tools.savepoint import At, find, savepoints
 from tidewheel._checkpoint.tools.text import decoded
 from tidewheel._checkpoint.tools.verify import verify as verify_files
+from tidewheel._engine.job_status import table_versions
 from tidewheel._state.beside import readable_key
 from tidewheel._storage.chain import Chain
 from tidewheel._ui.site import Site
@@ -58,6 +59,7 @@ def checkpoint(site: Site, name: str, at: At) -> dict[str, Any]:
             cell: {"version": pinned.version, "value": decoded(pinned.value, "msgpack")}
             for cell, pinned in found.cells.items()
         },
+        "tables": table_versions(found),
         "metadata": found.metadata,
     }
 

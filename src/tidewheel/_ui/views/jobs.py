@@ -8,7 +8,7 @@ from typing import Any
 
 from tidewheel._cells.errors import Offline
 from tidewheel._checkpoint.manifest import Manifest
-from tidewheel._engine.job_status import ended
+from tidewheel._engine.job_status import ended, table_versions
 from tidewheel._observe.backlog import Backlog, backlog
 from tidewheel._observe.records import CommitRecord, ErrorRecord, RunRecord
 from tidewheel._time.duration import MAX_TIME
@@ -84,6 +84,7 @@ def overview(site: Site, name: str) -> dict[str, Any]:
         "run": run.run if run else None,
         "version": run.version if run else None,
         "state_url": site.store.url,
+        "tables": {} if head is None else table_versions(head),
     }
 
 

@@ -33,6 +33,7 @@ export async function show(main, context) {
         ["the data's clock is behind by", data.clock ? duration(data.now - data.clock) : "–"],
         ["last commit", ago(data.committed_at, data.now)], ["commit", count(data.sequence)], ["events so far", brief(data.events)],
         ["state, the last commit's files", size(data.state_bytes)], ["tasks", count(data.parallelism)], ["runs on", data.host ? `${data.host}, ${data.pid}` : "–"], ["runs for", data.since ? h("span", { title: `since ${moment(data.since)} UTC` }, duration(data.now - data.since)) : "–"],
+        ...Object.entries(data.tables).map(([name, table]) => [`table ${name}`, h("span", { title: `loaded at ${moment(table.loaded_at / 1e9)} UTC` }, `version ${count(table.version)}, ${count(table.rows)} rows`)]),
       ]),
       mayChange() && data.state !== "fleet" ? h("div", { class: "bar" },
         h("button", { id: "stop", class: "bad", disabled: !["running", "perhaps", "starting"].includes(data.state), onclick: () => change({ job: context.job, what: "stop" }) }, "stop …"),

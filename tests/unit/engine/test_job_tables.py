@@ -1,0 +1,270 @@
+"""A table is versioned, pinned for each batch, refreshed between batches, stored next to the state, and collected."""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+import pytest
+
+from tidewheel import Job, sinks, sources
+from tidewheel._checkpoint.garbage import collect
+from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.tools.verify import verify
+from tidewheel._core import faults
+from tidewheel._engine.job_tables import JobTables
+from tidewheel._engine.table_rows import encoded_parts, read_table
+from tidewheel._storage import open_store
+from tidewheel.errors import ConfigError, CorruptError
+from tidewheel.testing import Clock, MemoryRun
+
+
+class Prices:
+    """A source of a table whose rows a test changes."""
+
+    def __init__(self, **cents: int) -> None:
+        self.cents, self.error, self.loads = cents, None, 0
+
+    def __call__(self):
+        self.loads += 1
+        if self.error is not None:
+            raise self.error
+        return [{"sku": sku, "cents": cents} for sku, cents in self.cents.items()]
+
+
+def made(prices, refresh="batch", **options):
+    job = Job("shop", state=f"memory:{id(prices)}", **options)
+    orders = job.source("in", sources.iterable([{"sku": ""}]))
+    priced = orders.lookup("price", job.table("prices", prices, key="sku", refresh=refresh), on="sku", how="left")
+    priced.sink("out", sinks.collect())
+    return job
+
+
+def batch(run, *skus):
+    """Run a batch of orders; return their prices."""
+    sink = run.job.graph.nodes[-1].operator.sink
+    before = len(sink.records)
+    run.batch({"in": [{"sku": sku} for sku in skus]})
+    return [row["cents"] for row in sink.records[before:]]
+
+
+def pinned(run):
+    return run.run.head.tables["prices"]
+
+
+def test_a_replaced_table_takes_effect_with_the_next_batch_and_deleted_rows_disappear():
+    prices = Prices(tea=300, milk=90)
+    with MemoryRun(made(prices)) as run:
+        assert batch(run, "tea", "milk") == [300, 90]
+        prices.cents = {"tea": 310}
+        assert batch(run, "tea", "milk") == [310, None]
+        assert (pinned(run).version, pinned(run).rows) == (2, 1)
+
+
+def test_each_commit_records_the_version_that_its_batch_used():
+    prices = Prices(tea=300)
+    with MemoryRun(made(prices)) as run:
+        batch(run, "tea")
+        prices.cents = {"tea": 310}
+        batch(run, "tea")
+        kept = run.run.checkpoints.list()
+    assert [(state.kind, state.tables["prices"].version) for state in kept if state.tables] == [
+        ("table", 1),
+        ("batch", 1),
+        ("table", 2),
+        ("batch", 2),
+    ]
+
+
+def test_equal_content_in_another_order_is_the_same_version_and_needs_no_commit():
+    prices = Prices(tea=300, milk=90)
+    with MemoryRun(made(prices)) as run:
+        before = run.run.head.sequence
+        prices.cents = {"milk": 90, "tea": 300}
+        batch(run, "tea")
+        assert (pinned(run).version, run.run.head.sequence) == (1, before + 1)
+
+
+def test_a_table_is_loaded_again_when_its_time_has_passed():
+    prices, clock = Prices(tea=300), Clock()
+    with MemoryRun(made(prices, "10 minutes"), clock=clock) as run:
+        prices.cents = {"tea": 310}
+        clock.advance(599)
+        assert batch(run, "tea") == [300]
+        clock.advance(1)
+        assert batch(run, "tea") == [310]
+        assert prices.loads == 2
+
+
+def test_without_refresh_a_table_is_loaded_at_each_start():
+    prices = Prices(tea=300)
+    job = made(prices, None)
+    with MemoryRun(job) as run:
+        prices.cents = {"tea": 310}
+        assert batch(run, "tea") == [300]
+    with MemoryRun(job) as run:
+        assert batch(run, "tea") == [310]
+
+
+def test_a_restart_goes_on_with_the_version_until_it_is_due():
+    prices, clock = Prices(tea=300), Clock()
+    job = made(prices, "10 minutes")
+    with MemoryRun(job, clock=clock) as run:
+        batch(run, "tea")
+    prices.cents = {"tea": 310}
+    clock.advance(60)
+    with MemoryRun(job, clock=clock) as run:
+        assert batch(run, "tea") == [300]
+        clock.advance(540)
+        assert batch(run, "tea") == [310]
+    assert prices.loads == 2
+
+
+@pytest.mark.parametrize("point", ["task.started", "commit.before"])
+def test_a_batch_that_runs_again_after_a_crash_uses_the_same_version(point):
+    prices, clock = Prices(tea=300), Clock()
+    job = made(prices, "10 minutes")
+    with MemoryRun(job, clock=clock) as run:
+        clock.advance(600)
+        prices.cents = {"tea": 310}
+        faults.arm(f"{point}=raise")
+        try:
+            with pytest.raises(faults.InjectedFault):
+                batch(run, "tea")
+        finally:
+            faults.arm("")
+    prices.cents = {"tea": 999}
+    with MemoryRun(job, clock=clock, take_over=True) as run:
+        assert batch(run, "tea") == [310]
+
+
+def test_a_refresh_that_fails_keeps_the_version_with_a_warning(caplog):
+    prices, clock, failed = Prices(tea=300), Clock(), []
+    with MemoryRun(made(prices, "10 minutes"), clock=clock) as run:
+        run.run.tables.failed = failed.append
+        prices.error = ConnectionError("the database is away")
+        clock.advance(600)
+        with caplog.at_level(logging.WARNING):
+            assert batch(run, "tea") == [300]
+        assert failed == ["prices"]
+        assert "table 'prices' (the function Prices) cannot be loaded" in caplog.text
+        # It is tried again a minute later, and not before each batch.
+        batch(run, "tea")
+        assert prices.loads == 2
+        prices.error, prices.cents = None, {"tea": 310}
+        clock.advance(60)
+        assert batch(run, "tea") == [310]
+
+
+def test_a_first_load_is_repeated_if_the_error_is_transient_and_then_stops_the_job(monkeypatch):
+    pauses: list[float] = []
+    monkeypatch.setattr(JobTables, "_sleep", staticmethod(pauses.append))
+    prices = Prices(tea=300)
+    prices.error = ConnectionError("away")
+    job = made(prices)
+    with pytest.raises(ConfigError, match=r"table 'prices' .* cannot be loaded: .*away"):
+        MemoryRun(job)
+    assert (prices.loads, pauses) == (4, [1.0, 2.0, 4.0])
+    assert StreamCheckpoints(open_store(job.state), "shop").latest() is None
+
+
+def test_other_errors_of_a_first_load_stop_the_job_at_once():
+    prices = Prices(tea=300)
+    prices.error = ValueError("no such column")
+    with pytest.raises(ConfigError, match="cannot be loaded: ValueError: no such column"):
+        MemoryRun(made(prices))
+    assert prices.loads == 1
+
+
+def test_a_duplicate_key_in_a_new_version_stops_the_batch():
+    prices = Prices(tea=300)
+    with MemoryRun(made(prices)) as run:
+        before = run.run.head
+        prices_twice = [{"sku": "tea", "cents": 1}, {"sku": "tea", "cents": 2}]
+        run.job.declared_tables["prices"].source = _Given(prices_twice)
+        with pytest.raises(ConfigError, match=r"table 'prices' .*the key 'tea' comes twice"):
+            batch(run, "tea")
+        assert run.run.head == before
+
+
+class _Given:
+    def __init__(self, rows):
+        self.rows = rows
+
+    def load(self, spark):
+        return pa.Table.from_pylist(self.rows)
+
+    def fingerprint(self):
+        return None
+
+    def describe(self):
+        return "given"
+
+
+def test_a_key_that_changes_its_type_is_refused():
+    prices = Prices(tea=300)
+    with MemoryRun(made(prices)) as run:
+        prices.cents = {7: 300}
+        with pytest.raises(ConfigError, match="its key had the type string and now has int64"):
+            batch(run, "tea")
+
+
+def test_files_of_versions_that_no_commit_needs_are_collected():
+    prices = Prices(tea=0)
+    with MemoryRun(made(prices, keep=2, collect_every=100)) as run:
+        for cents in range(1, 6):
+            prices.cents = {"tea": cents}
+            batch(run, "tea")
+        files = [entry.path for entry in run.run.folder.list("state")]
+        assert sum(name.endswith(".table") for name in files) == 6
+        collect(run.run.checkpoints, grace=0, keep=2)
+        left = [entry.path for entry in run.run.folder.list("state") if entry.path.endswith(".table")]
+        assert left == [file.name for file in pinned(run).files]
+        assert batch(run, "tea") == [5]
+
+
+def test_earlier_versions_stay_readable_as_long_as_their_commits_are_kept():
+    prices = Prices(tea=300)
+    job = made(prices)
+    sequences = []
+    with MemoryRun(job) as run:
+        for cents in (300, 310, 320):
+            prices.cents = {"tea": cents}
+            batch(run, "tea")
+            sequences.append(run.run.head.sequence)
+        tables = {state.sequence: state.tables for state in run.run.checkpoints.list()}
+        store = run.run.store
+    for sequence, cents in zip(sequences, (300, 310, 320), strict=True):
+        assert read_table(store, "shop", tables[sequence]["prices"]).to_pylist() == [{"sku": "tea", "cents": cents}]
+
+
+def test_a_table_that_the_program_no_longer_uses_is_dropped():
+    prices = Prices(tea=300)
+    job = made(prices)
+    with MemoryRun(job) as run:
+        batch(run, "tea")
+    plain = Job("shop", state=job.state)
+    plain.source("in", sources.iterable([{"sku": ""}])).sink("out", sinks.collect())
+    with MemoryRun(plain) as run:
+        assert run.run.head.tables == {}
+
+
+def test_a_damaged_file_is_found():
+    prices = Prices(tea=300)
+    with MemoryRun(made(prices)) as run:
+        store, head = run.run.store, run.run.head
+        assert verify(store, run.run.checkpoints).problems == ()
+        name = pinned(run).files[0].name
+        store.write(f"shop/{name}", b"x" + store.read(f"shop/{name}")[1:])
+        (problem,) = verify(store, run.run.checkpoints).problems
+        assert problem.what == name
+        with pytest.raises(CorruptError, match=r"\.table at memory:.* is damaged"):
+            read_table(store, "shop", head.tables["prices"])
+
+
+def test_large_tables_are_stored_in_parts():
+    rows = pa.table({"n": range(1000)})
+    parts = encoded_parts(rows, part_bytes=1000)
+    assert len(parts) == 8
+    assert pa.concat_tables(pa.ipc.open_stream(part).read_all() for part in parts).equals(rows)
+    assert len(encoded_parts(rows.slice(0, 0))) == 1
