@@ -126,7 +126,7 @@ bench-route: setup  ## events into inboxes, beside plain appends to the same tra
 bench-many: setup  ## sessions, windows and several branches over flights (BENCH=--before: beside an older commit)
 	@$(BIN)/python -m benchmarks.many.run $(BENCH)
 
-bench-enrich: setup  ## steps that enrich records: calls of a service, aggregates
+bench-enrich: setup  ## steps that enrich records: calls of a service, aggregates, look-ups in a table
 	@$(BIN)/python -m benchmarks.enrich.run $(BENCH)
 
 bench-latency: setup  ## from publish to visible, NATS and Kafka, exactly once, beside an empty foreachBatch

@@ -1,19 +1,16 @@
-"""Add the name and the price without tax of each product, from a small CSV file that every task has in memory.
+"""Add the name and the price without tax of each product, from a CSV file that may change while the job runs.
 
     tidewheel run examples/enrich.py --until caught-up
 
-`docs/howto-enrich.md` shows tables that change while the job runs.
+`docs/howto-enrich.md` shows other kinds of tables.
 """
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidewheel import Job, sinks, sources
+from tidewheel import Job, Row, sinks, sources
 
 DATA = Path(__file__).parent / "data"
-with (DATA / "prices" / "products.csv").open() as file:
-    PRODUCTS = {row["product"]: row for row in csv.DictReader(file)}
 
 
 @dataclass
@@ -34,12 +31,15 @@ class Line:
     net_cents: int
 
 
-def line(order: Order) -> Line | None:
-    """Return the line of an order, or None if the table does not have its product."""
-    product = PRODUCTS.get(order.product)
-    return product and Line(order.id, product["name"], round(order.cents / (1 + int(product["vat"]) / 100)))
+def line(order: Row) -> Line:
+    """Return the line of an order with the columns of its product."""
+    return Line(order.id, order.name, round(order.cents / (1 + order.vat / 100)))
 
 
 job = Job("enrich")
+products = job.table("products", DATA / "prices" / "products.csv", key="product", refresh="1 minute")
 orders = job.source("orders", sources.files(f"{DATA}/orders"), value=Order)
-orders.filter_map("line", line).sink("out", sinks.files("out/invoices", format="json"))
+# Orders of a product that the table lacks are dropped; how="left" would keep them.
+orders.lookup("product", products, on="product").map("line", line).sink(
+    "out", sinks.files("out/invoices", format="json")
+)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import benchmarks.enrich
 from benchmarks.enrich.aggregates import shares
+from benchmarks.enrich.lookup import share
 
 from tidewheel import BatchProgress, Job, RunOptions, sinks, sources
 
@@ -28,6 +29,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--calls", type=int, default=20_000, help="records that are looked up in the service")
     parser.add_argument("--per-batch", type=int, default=250_000, help="records of a batch that is aggregated")
     parser.add_argument("--keys", type=int, default=1000, help="keys of the records that are aggregated")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the reference table")
     return parser.parse_args()
 
 
@@ -71,6 +73,7 @@ def main() -> None:
     rate = calls_per_second(given.calls)
     print(f"map_async: {rate:,.0f} records/s, goal 1,000")
     figures = {"async_s": round(rate), **shares(given.per_batch, given.keys)}
+    figures["lookup_vs_none"] = share(given.per_batch, given.rows)
     print(json.dumps(figures))
 
 

@@ -56,6 +56,7 @@ def points_of_a_run() -> list[str]:
         "postgres.",
         "delta.",
         "table.",
+        "tables.",
         "kafka.",
         "nats.",
         "mqtt.",

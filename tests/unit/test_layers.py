@@ -28,7 +28,19 @@ LAYERS = [
     ["_program", "_doctor", "fleet._spark_engine"],
     ["_testing", "_ui"],
     ["_cli"],
-    ["__main__", "agg", "cells", "checkpoints", "codecs", "connectors", "fleet", "sinks", "sources", "tables", "testing"],
+    [
+        "__main__",
+        "agg",
+        "cells",
+        "checkpoints",
+        "codecs",
+        "connectors",
+        "fleet",
+        "sinks",
+        "sources",
+        "tables",
+        "testing",
+    ],
 ]
 """From the bottom up. A package imports from the lines below its own, never from its neighbours.
 

@@ -11,8 +11,8 @@ from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.program import Program, load_job
-from tidewheel._operators.order_checks import order_warnings
 from tidewheel._engine.job_status import table_versions
+from tidewheel._operators.order_checks import order_warnings
 from tidewheel._operators.readers import readers
 from tidewheel._operators.stateless.lookup import Lookup
 from tidewheel._operators.stateless.source import SourceOperator

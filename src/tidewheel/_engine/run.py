@@ -195,7 +195,7 @@ class ChainRun(ABC):
     def pin_tables(self) -> None:
         """Commit the versions of the reference tables that were loaded: the batches after this commit use them.
 
-        A batch uses the versions of the commit before it. So a batch that runs again, also after a crash, uses the same.
+        A batch uses the versions of the commit before it. So a batch that is tried again uses the same.
         """
         pins = self.tables.pins(self.head)
         if pins == self.head.tables:

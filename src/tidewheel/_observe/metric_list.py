@@ -127,7 +127,12 @@ _ROWS: tuple[tuple[str, Kind, str, tuple[str, ...]], ...] = (
     ("cell_version", "gauge", "Version of a cell that the last batch used.", ("cell",)),
     ("table_version", "gauge", "Version of a reference table that the last batch used.", ("table",)),
     ("table_rows", "gauge", "Rows of that version.", ("table",)),
-    ("table_refresh_failures", "counter", "Refreshes of a table that failed; its last version stays in use.", ("table",)),
+    (
+        "table_refresh_failures",
+        "counter",
+        "Refreshes of a table that failed; its last version stays in use.",
+        ("table",),
+    ),
     ("shards_held", "gauge", "Shards that this process owns.", ()),
     ("inbox_backlog_rows", "gauge", "Events in a fleet's inbox that this node has not read.", ()),
     ("run_claimed", "gauge", "1 while a run owns the job, 0 otherwise.", ()),

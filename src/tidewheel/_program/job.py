@@ -309,10 +309,10 @@ class Job:
         """Declare a reference table, such as prices or customers, for `stream.lookup`.
 
         The driver loads the whole table, stores it next to the state and commits its version: all records of a batch
-        use the same version, and a batch that runs again uses it again. A table that is replaced takes effect with the
-        first batch after its refresh, and rows that were deleted are gone. The job stops if the table cannot be loaded
-        at first, or has two rows with the same key. If a later refresh cannot load it, the job goes on with the version
-        that it has, and warns.
+        use the same version, and a batch that is tried again or replayed uses it again. A table that is replaced takes
+        effect with the first batch after its refresh, and rows that were deleted are gone. The job stops if the table
+        cannot be loaded at first, or has two rows with the same key. If a later refresh cannot load it, the job goes on
+        with the version that it has, and warns.
 
         - `name`: the name of the table, unique in the job.
         - `source`: the path or URL of a Parquet or CSV file or folder, or of a Delta table; one of `tidewheel.tables`;

@@ -253,8 +253,8 @@ class Driver:
         if not self.run.merging.spread:
             self.run.merging.merge = merge_on(self.spark, self.run.store)
         check_hosts(self.spark, self.plan)
-        self._open_sources()
         self.run.load_tables(self.spark)
+        self._open_sources()
         self.program = Program(self.plan, self.spark, self.sources.schemas)
         self._report_readers()
         self._with_session.close()

@@ -49,9 +49,7 @@ def test_a_job_finds_what_a_dict_has_whatever_happens_to_it(kind):
                 else:
                     model[key] = draw.randrange(100)
             batch = [{"at": number, "k": drawn_key(draw, kind)} for _ in range(draw.randrange(1, 30))]
-            expected += [
-                {**row, "n": model.get(row["k"])} for row in batch if how == "left" or row["k"] in model
-            ]
+            expected += [{**row, "n": model.get(row["k"])} for row in batch if how == "left" or row["k"] in model]
             point = draw.choice((*POINTS, None, None, None))
             faults.arm("" if point is None else f"{point}=raise")
             try:

@@ -76,6 +76,7 @@ RECORD = CommitRecord(
     held=16,
     skew=1.5,
     called={"price": Called(20, 3, 5, 1500)},
+    tables={"prices": (3, 1200)},
 )
 
 
@@ -141,6 +142,7 @@ def test_every_metric_can_be_seen_and_none_else(metrics, tmp_path):
     metrics.claimed("r1", "0.2.0")
     metrics.committed(RECORD)
     metrics.failed(ValueError("no"), restarted=True, fenced=False)
+    metrics.refresh_failed("prices")
     assert {family.name for family in metrics.collect()} == {metric.name for metric in METRICS}
 
 

@@ -78,9 +78,7 @@ def test_values_that_are_not_columns_are_combined_by_a_function():
 
 def test_values_without_columns_need_combine():
     with pytest.raises(StepError, match="do not fit into columns"):
-        looked_up(
-            ORDERS, before=lambda stream: stream.map("object", lambda row: object()), on=lambda order: "tea"
-        )
+        looked_up(ORDERS, before=lambda stream: stream.map("object", lambda row: object()), on=lambda order: "tea")
 
 
 def test_dataclasses_dicts_and_plain_values_become_rows():
@@ -98,7 +96,9 @@ def test_dataclasses_dicts_and_plain_values_become_rows():
 
 def test_keys_and_timestamps_stay():
     tester = StepTester(
-        lambda stream: stream.lookup("price", stream.job.table("prices", PRICES, key="sku"), on="sku", columns=["cents"])
+        lambda stream: stream.lookup(
+            "price", stream.job.table("prices", PRICES, key="sku"), on="sku", columns=["cents"]
+        )
     )
     (message,) = tester.send("ada", {"sku": "tea"}, time=7)
     assert (message.key, message.time, message.value.cents) == ("ada", 7, 300)
@@ -136,11 +136,15 @@ def test_keys_that_never_fit_stop_the_job(options, said):
 
 
 def test_a_missing_column_and_a_column_on_both_sides_are_named_before_anything_is_committed():
-    with pytest.raises(GraphError, match=r"step 'price' \(lookup\): the table 'prices' has no column 'vat'; it has sku"):
+    with pytest.raises(
+        GraphError, match=r"step 'price' \(lookup\): the table 'prices' has no column 'vat'; it has sku"
+    ):
         looked_up(ORDERS, on="sku", columns=["vat"])
     with pytest.raises(StepError, match="both have a column 'id'; add it under another name"):
         looked_up(ORDERS, [{"sku": "tea", "id": 1}], on="sku")
-    with pytest.raises(ConfigError, match=r"table 'prices' \(a list\): there is no column 'ean'; it has sku, cents, shop"):
+    with pytest.raises(
+        ConfigError, match=r"table 'prices' \(a list\): there is no column 'ean'; it has sku, cents, shop"
+    ):
         looked_up(ORDERS, key="ean", on="sku")
 
 

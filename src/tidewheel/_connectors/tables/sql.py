@@ -52,9 +52,9 @@ def sql(query: str, connection: str | Callable[[], Any]) -> TableSource:
     what should have another type.
 
     - `query`: a SELECT.
-    - `connection`: the URL of a PostgreSQL database, `postgresql://host/db`, which needs `tidewheel[postgres]`; or a
-      function that returns a connection of any Python database driver (PEP 249). It is called at each refresh, and the
-      connection is closed afterwards.
+    - `connection`: a PostgreSQL database, as for `sinks.postgres`: `postgresql://host/db` or `host=… dbname=…`, which
+      needs `tidewheel[postgres]`; or a function that returns a connection of any Python database driver (PEP 249). It
+      is called at each refresh, and the connection is closed afterwards.
 
     >>> import sqlite3
     >>> from tidewheel import Job, tables
@@ -64,12 +64,13 @@ def sql(query: str, connection: str | Callable[[], Any]) -> TableSource:
     """
     if callable(connection):
         return SqlTable(query, connection, "")
-    if not isinstance(connection, str) or not connection.startswith(("postgresql://", "postgres://")):
+    is_url = isinstance(connection, str) and connection.startswith(("postgresql://", "postgres://"))
+    if not is_url and not (isinstance(connection, str) and "=" in connection and "://" not in connection):
         raise ConfigError(
-            "the connection of a query is a URL such as postgresql://host/db, or a function that returns a connection; "
-            f"not {connection if callable(connection) else type(connection).__name__!r}"
+            "the connection of a query is that of a PostgreSQL database, such as postgresql://host/db or 'host=… dbname=…', "
+            "or a function that returns a connection"
         )
-    return SqlTable(query, lambda: _postgres(connection), str(Url(connection)))
+    return SqlTable(query, lambda: _postgres(connection), str(Url(connection)) if is_url else "PostgreSQL")
 
 
 def _postgres(url: str) -> Any:
