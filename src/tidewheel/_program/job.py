@@ -68,6 +68,7 @@ class Job:
         state: str = DEFAULT_STATE,
         n_shards: int = 64,
         keep: int | Duration = 10,
+        keep_for_replay: Duration | None = None,
         collect_every: int = 20,
         snapshot_every: int | None = None,
         grace: Duration | Literal[0] = "10 min",
@@ -81,6 +82,8 @@ class Job:
         - `n_shards`: a power of two, fixed for the life of the state. It bounds the parallelism.
         - `keep`: how many checkpoints to keep, or how long to keep each: "7 days", or a `timedelta`. The newest is
           always kept.
+        - `keep_for_replay`: how long to keep every checkpoint, in addition to `keep`, so that batches of that time can run
+          again (`tidewheel replay`, `explain`, `shadow`). The sources must keep the records for as long.
         - `collect_every`: the number of commits after which expired checkpoints and unused files are deleted.
         - `grace`: the minimum age of a file to be deleted; 0 deletes unused files at once. Pin a checkpoint if reading
           it takes longer.
@@ -103,7 +106,10 @@ class Job:
         self.state = absolute(state)
         self.n_shards = n_shards
         self.keep = number
-        self.keep_age = None if isinstance(keep, int) else nanoseconds(keep, "keep", least=1)
+        ages = [] if isinstance(keep, int) else [nanoseconds(keep, "keep", least=1)]
+        if keep_for_replay is not None:
+            ages.append(nanoseconds(keep_for_replay, "keep_for_replay", least=1))
+        self.keep_age = max(ages, default=None)
         """The age in ns at which a checkpoint expires; None if only the number of checkpoints counts."""
         self.collect_every = collect_every
         self.snapshot_every = snapshot_every

@@ -38,6 +38,9 @@ def test_any_other_text_is_refused_with_examples(text):
 
 def test_a_job_keeps_checkpoints_by_number_or_by_age():
     assert (Job("a").keep, Job("a").keep_age) == (10, None)
+    replayed = Job("a", keep=5, keep_for_replay="1 day")
+    assert (replayed.keep, replayed.keep_age) == (5, 86400 * SECOND)
+    assert Job("a", keep="2 days", keep_for_replay="1 day").keep_age == 2 * 86400 * SECOND
     for week in ("7 days", timedelta(days=7)):
         assert (Job("a", keep=week).keep, Job("a", keep=week).keep_age) == (1, 7 * 86400 * SECOND)
 
