@@ -26,6 +26,7 @@ _OWN = (
     "switch",
     "explain",
     "sinks",
+    "compact",
     "rescale",
     "cells",
     "checkpoints",

@@ -15,6 +15,7 @@ from tidewheel._connectors.files.table_columns import check_partitions
 from tidewheel._connectors.last_changes import DELETE, deletions, last_of_each
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import PublishedRows, StagedBatches, together, typed
+from tidewheel._time.duration import Duration
 from tidewheel._values.expressions import Expression
 from tidewheel.errors import ConfigError, StepError
 
@@ -36,11 +37,12 @@ class DeltaMerge(Delta):
         partition_by: str | Sequence[str] = (),
         create: bool = True,
         evolve: Evolve | None = None,
+        compact: Duration | None = None,
         *,
         key: str | Sequence[str] = (),
         delete: str | Expression | None = None,
     ) -> None:
-        super().__init__(url, partition_by, create, evolve)
+        super().__init__(url, partition_by, create, evolve, compact)
         self.key = (key,) if isinstance(key, str) else tuple(key)
         self.delete = delete
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from tidewheel._connectors.delta.columns import check_types, created
 from tidewheel._connectors.delta.statistics import statistics_of
 from tidewheel._connectors.delta.table import TableLocation, add_files, client
+from tidewheel._connectors.files.compaction import TARGET_BYTES, Compaction, TableSink
 from tidewheel._connectors.files.data_files import (
     DataFile,
     DataFilesPartition,
@@ -24,10 +25,11 @@ from tidewheel._connectors.files.data_files import (
 )
 from tidewheel._connectors.files.places import place_at
 from tidewheel._connectors.files.table_columns import check_partitions, fitted, with_new
-from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
+from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import PublishedRows, StagedRef, common_schema, published_batches, read_token, typed
 from tidewheel._core.urls import Url
 from tidewheel._storage.file import FileStore
+from tidewheel._time.duration import Duration
 from tidewheel._values.expressions import Expression
 from tidewheel.errors import ConfigError
 
@@ -49,6 +51,7 @@ def delta(
     partition_by: str | Sequence[str] = (),
     create: bool = True,
     evolve: Evolve | None = None,
+    compact: Duration | None = None,
 ) -> Delta:
     """Write records to a Delta Lake table. Exactly once: each commit of the job is one commit of the table.
 
@@ -63,6 +66,7 @@ def delta(
     - `create`: create a missing table with the first batch, from the types of the records: declare them in the previous step
       (`returns=…`). With `create=False` a missing table is an error.
     - `evolve`: `"add"` adds columns of records that the table does not have. By default such records are an error.
+    - `compact`: how often small files of the table are rewritten into larger ones, such as `"1 hour"`, in the background.
 
     Records that do not fit the table without loss fail their batch before the commit. Tasks write the data files into the
     table's folder, and the driver adds their names to the table; merges run in the driver. Readers see all records of a commit
@@ -75,13 +79,13 @@ def delta(
     if evolve not in (None, *get_args(Evolve)):
         raise ConfigError(f'evolve of a delta sink is "add" or None, not {evolve!r}')
     if mode == "merge":
-        return DeltaMerge(url, partition_by, create, evolve, key=key, delete=delete)
+        return DeltaMerge(url, partition_by, create, evolve, compact, key=key, delete=delete)
     if key or delete is not None:
         raise ConfigError('key= and delete= of a delta sink need mode="merge"')
-    return Delta(url, partition_by, create, evolve)
+    return Delta(url, partition_by, create, evolve, compact)
 
 
-class Delta(Sink):
+class Delta(TableSink):
     """Exactly once: a batch is one commit of the table, with the number of the batch as its transaction identifier."""
 
     guarantee = "exactly once"
@@ -89,8 +93,14 @@ class Delta(Sink):
     """Whether the sink removes rows of the table."""
 
     def __init__(
-        self, url: str, partition_by: str | Sequence[str] = (), create: bool = True, evolve: Evolve | None = None
+        self,
+        url: str,
+        partition_by: str | Sequence[str] = (),
+        create: bool = True,
+        evolve: Evolve | None = None,
+        compact: Duration | None = None,
     ) -> None:
+        super().__init__(compact)
         client()
         # Make a local path absolute: the driver may change its working directory later.
         self.location = TableLocation(FileStore.from_url(url).url if "://" not in url else url)
@@ -173,6 +183,13 @@ class Delta(Sink):
             table = self.location.create(who, created(common_schema(schemas(), publication.sink)), self.partition_by)
         yield table
         self._table = table
+        self.compact_if_due()
+
+    def compact(self, target_bytes: int = TARGET_BYTES) -> Compaction:
+        return self.location.compact(target_bytes)
+
+    def compacted_at(self) -> float | None:
+        return self.location.compacted_at()
 
     def take_columns(self, table: DeltaTable, publication: Publication, schemas: Callable[[], list[pa.Schema]]) -> None:
         """Use the current columns of the table; add those that it lacks, if the sink may."""
@@ -194,7 +211,7 @@ class Delta(Sink):
 
     def __getstate__(self) -> dict[str, Any]:
         # The open table stays in the driver.
-        return {**self.__dict__, "_table": None}
+        return {**super().__getstate__(), "_table": None}
 
 
 def _decoded(token: bytes, sink: str) -> TaskFiles | StagedRef:

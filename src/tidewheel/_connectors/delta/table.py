@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from tidewheel._connectors.delta.features import unsupported
+from tidewheel._connectors.files.compaction import Compaction
 from tidewheel._connectors.marker import Marker, Outrun, digest
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
@@ -162,6 +163,27 @@ class TableLocation:
             f"{who}: the Delta table at {self.url} changed {_TRIES} times while the output was added; the output is "
             "committed, and the next start adds it"
         )
+
+    def compact(self, target_bytes: int) -> Compaction:
+        """Let the Delta client replace small files by larger ones, in one commit."""
+        who = "the compaction"
+        for _ in range(_TRIES):
+            table = self.open(who)
+            if table is None:
+                raise ConfigError(f"there is no Delta table at {self.url}")
+            with contextlib.suppress(Outrun):
+                done = self.explained(who, functools.partial(table.optimize.compact, target_size=target_bytes))
+                return Compaction(done["numFilesRemoved"], done["numFilesAdded"])
+        raise ConnectorUnavailable(
+            f"other writers replaced files of the Delta table at {self.url} {_TRIES} times while it was compacted; try again"
+        )
+
+    def compacted_at(self) -> float | None:
+        """Return when the table was last compacted, in seconds since 1970; None if its recent commits do not say."""
+        table = self.open("the compaction")
+        commits = [] if table is None else self.explained("the compaction", lambda: table.history(_LOOK_BACK))
+        times = [commit["timestamp"] / 1000 for commit in commits if commit.get("operation") == "OPTIMIZE"]
+        return max(times, default=None)
 
     def check_features(self, table: DeltaTable, who: str, kind: type[TidewheelError], *, removes: bool = False) -> None:
         """Raise an error of this kind if the table demands something of its writers that the sink does not do."""

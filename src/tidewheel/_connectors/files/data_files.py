@@ -71,10 +71,18 @@ class TaskFiles(msgspec.Struct, frozen=True):
 class DataFilesPartition(SinkPartition):
     """Write the rows of a task to data files: one, or one for each partition and set of columns."""
 
-    def __init__(self, staging: Staging, place: Place, folder: str, partition_by: Collection[str]) -> None:
+    def __init__(
+        self,
+        staging: Staging,
+        place: Place,
+        folder: str,
+        partition_by: Collection[str],
+        *,
+        file_bytes: int = FILE_BYTES,
+    ) -> None:
         self.staging = staging
         self._place, self._folder, self._partition_by = place, folder, tuple(partition_by)
-        self._files = OutputFiles("parquet", "snappy", self._begin, self._finished, file_bytes=FILE_BYTES)
+        self._files = OutputFiles("parquet", "snappy", self._begin, self._finished, file_bytes=file_bytes)
         self._paths: dict[CheckedFile, str] = {}
         self._schemas: dict[pa.Schema, int] = {}
         self._written: list[DataFile] = []

@@ -114,7 +114,7 @@ class TableName:
             return work()
         except TidewheelError:
             raise
-        except exceptions.CommitFailedException as error:
+        except (exceptions.CommitFailedException, exceptions.ValidationException) as error:
             raise Outrun(f"{who}: {_line(error)}") from None
         except exceptions.NoSuchTableError:
             raise ConnectorError(f"{who}: there is no Iceberg table {self}") from None

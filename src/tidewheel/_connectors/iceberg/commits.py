@@ -110,7 +110,7 @@ class BranchCommits:
                 transaction = table.transaction()
                 with transaction.update_snapshot().fast_append():
                     pass
-                _commit(table, transaction)
+                commit_once(table, transaction)
                 head = table.current_snapshot()
             assert head is not None
             with table.manage_snapshots() as snapshots:
@@ -125,7 +125,7 @@ class BranchCommits:
         with update.merge_append() as snapshot:
             for file in files:
                 snapshot.append_data_file(file)
-        _commit(table, transaction)
+        commit_once(table, transaction)
 
     def _is_there(self, table: Table, publication: Publication, own: Collection[str]) -> bool:
         name = _sink_name(publication, self._branch)
@@ -167,7 +167,7 @@ def _refers_to(table: Table, branch: str, locations: Collection[str]) -> bool:
     return False
 
 
-def _commit(table: Table, transaction: Transaction) -> None:
+def commit_once(table: Table, transaction: Transaction) -> None:
     """Commit once. The client's own retry would not look for the batch in the commit that came first."""
     from pyiceberg.table.update import AssertTableUUID
 

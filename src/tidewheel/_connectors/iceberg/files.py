@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from tidewheel._connectors.files import hive
-from tidewheel._connectors.files.data_files import DataFile, DataFilesPartition, Partition
+from tidewheel._connectors.files.data_files import FILE_BYTES, DataFile, DataFilesPartition, Partition
 from tidewheel._connectors.files.table_columns import fitted
 from tidewheel._connectors.iceberg.io_store import folder_of, place_of
 from tidewheel._connectors.sink import Staging
@@ -71,8 +71,8 @@ def unsupported(table: Table) -> list[str]:
 class TableFiles(DataFilesPartition):
     """Write rows to data files of a table, divided by its partition fields."""
 
-    def __init__(self, table: Table, staging: Staging, *, rounds: bool = False) -> None:
-        super().__init__(staging, place_of(table), "", partitioning(table))
+    def __init__(self, table: Table, staging: Staging, *, rounds: bool = False, file_bytes: int = FILE_BYTES) -> None:
+        super().__init__(staging, place_of(table), "", partitioning(table), file_bytes=file_bytes)
         self._table, self._columns, self._rounds = table, columns_of(table), rounds
         self._who = f"sink {staging.sink!r}"
 

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import msgspec
 import pyarrow as pa
 
+from tidewheel._connectors.files.compaction import TARGET_BYTES, Compaction, TableSink
 from tidewheel._connectors.files.data_files import DataFile, TaskFiles, check_present, checked, is_output
 from tidewheel._connectors.files.table_columns import check_partitions, fitted, with_new
 from tidewheel._connectors.iceberg.catalog import TableName, client
 from tidewheel._connectors.iceberg.columns import check_types, created
 from tidewheel._connectors.iceberg.commits import MAIN, BranchCommits
+from tidewheel._connectors.iceberg.compaction import COMPACTED, compact_branch, compacted_at
 from tidewheel._connectors.iceberg.files import TableFiles, columns_of, described, has_fields, partitioning
 from tidewheel._connectors.iceberg.io_store import folder_of, place_of
-from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
+from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import (
     StagedBatches,
     StagedRef,
@@ -26,6 +28,7 @@ from tidewheel._connectors.staging import (
     read_token,
     typed,
 )
+from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ def iceberg(
     partition_by: str | Sequence[str] = (),
     create: bool = True,
     evolve: Evolve | None = None,
+    compact: Duration | None = None,
 ) -> Iceberg:
     """Append records to an Apache Iceberg table. Exactly once: each commit of the job is one snapshot of the table.
 
@@ -59,13 +63,14 @@ def iceberg(
     - `create`: create a missing table with the first batch, from the types of the records: declare them in the previous step
       (`returns=…`). With `create=False` a missing table is an error.
     - `evolve`: `"add"` adds columns of records that the table does not have. By default such records are an error.
+    - `compact`: how often small files of the table are rewritten into larger ones, such as `"1 hour"`, in the background.
 
     Records that do not fit the table without loss fail their batch before the commit. Tasks write the data files into the
     table's folder, and the driver adds a snapshot that names them. Readers see all records of a commit at once.
     """
     if evolve not in (None, *get_args(Evolve)):
         raise ConfigError(f'evolve of an iceberg sink is "add" or None, not {evolve!r}')
-    return Iceberg(TableName.of(table, catalog), branch, partition_by, create, evolve)
+    return Iceberg(TableName.of(table, catalog), branch, partition_by, create, evolve, compact)
 
 
 class _Output(msgspec.Struct, frozen=True):
@@ -75,7 +80,7 @@ class _Output(msgspec.Struct, frozen=True):
     staged: StagedRef | None = None
 
 
-class Iceberg(Sink):
+class Iceberg(TableSink):
     """Exactly once: a batch is one snapshot of the table, with job, sink and sequence in its summary."""
 
     guarantee = "exactly once"
@@ -87,7 +92,9 @@ class Iceberg(Sink):
         partition_by: str | Sequence[str] = (),
         create: bool = True,
         evolve: Evolve | None = None,
+        compact: Duration | None = None,
     ) -> None:
+        super().__init__(compact)
         client()
         self.name, self.branch = name, branch
         self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
@@ -148,6 +155,14 @@ class Iceberg(Sink):
         own = [f"{folder_of(table)}/{file.path}" for file in files] if unsure else []
         self._commits.append(table, publication, own, change)
         self._table = table
+        self.compact_if_due()
+
+    def compact(self, target_bytes: int = TARGET_BYTES) -> Compaction:
+        return compact_branch(self.name, self.branch, target_bytes)
+
+    def compacted_at(self) -> float | None:
+        table = self.name.load("the compaction")
+        return None if table is None else compacted_at(table)
 
     def collect(self, job: str, sink: str, *, dry_run: bool = False) -> list[str]:
         who = f"sink {sink!r}"
@@ -156,7 +171,11 @@ class Iceberg(Sink):
             return []
         place = place_of(table)
         old = time.time() - _KEPT_S
-        found = [each.path for each in place.store.list() if each.modified < old and is_output(each.path, job, sink)]
+        found = [
+            each.path
+            for each in place.store.list()
+            if each.modified < old and (is_output(each.path, job, sink) or is_output(each.path, *COMPACTED))
+        ]
         if found:
             named = self.name.explained(who, lambda: set(table.inspect.all_data_files()["file_path"].to_pylist()))
             found = [path for path in found if f"{folder_of(table)}/{path}" not in named]
@@ -170,7 +189,7 @@ class Iceberg(Sink):
 
     def __getstate__(self) -> dict[str, Any]:
         # The loaded table stays in the driver.
-        return {**self.__dict__, "_table": None}
+        return {**super().__getstate__(), "_table": None}
 
 
 class _KnownTables:
