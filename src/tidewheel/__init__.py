@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tidewheel._engine.job_status import JobStatus
     from tidewheel._operators.aggregates.functions import count, max_, mean, min_, sum_
     from tidewheel._operators.joins.join import Joined
+    from tidewheel._operators.keyed.match import Match, Pattern
     from tidewheel._operators.keyed.ttl_map import ExpiringMap
     from tidewheel._operators.logic import Message, Output, StatefulLogic
     from tidewheel._operators.stateless.map_async import idempotency_key
@@ -60,8 +61,10 @@ __all__ = [
     "KeyedDecodedStream",
     "KeyedStream",
     "KeyedTimedStream",
+    "Match",
     "Message",
     "Output",
+    "Pattern",
     "Row",
     "Run",
     "RunOptions",
@@ -112,8 +115,10 @@ _HOMES = {
     "KeyedDecodedStream": "_program.side_outputs",
     "KeyedStream": "_program.keyed_stream",
     "KeyedTimedStream": "_program.side_outputs",
+    "Match": "_operators.keyed.match",
     "Message": "_operators.logic",
     "Output": "_operators.logic",
+    "Pattern": "_operators.keyed.match",
     "Row": "_values",
     "Run": "_program.running",
     "RunOptions": "_spark.options",

@@ -18,7 +18,7 @@ from acceptance.test_e3_ttl_map import WORDS, ttl_job
 from acceptance.test_e4_windows import EVENTS, windowed
 from acceptance.test_e5_joins import ORDERS, PAYMENTS
 from acceptance.test_e5_joins import keyed as joining
-from tidewheel import Job, agg, count, counted, session, sliding, sum_, triggered, tumbling
+from tidewheel import Job, Pattern, agg, count, counted, session, sliding, sum_, triggered, tumbling
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import golden
@@ -283,6 +283,18 @@ def of_messages(windows, fold):
     return build
 
 
+def pattern_of_messages(given, job):
+    rows = [named(number, number + number * 7 % 5) for number in range(150)]
+    timed = given.source(job, "in", rows, batch=7).event_time("time", unit="ns", max_delay="9 ns", name="clock")
+    rising = Pattern("low", lambda row, matched: row.n < 40, times=(1, 2)).then(
+        "high", lambda row, matched: row.n > matched["low"][0].n + 30, without=lambda row, matched: row.n == 0
+    )
+    matches = timed.key_by("by", "key").match("m", rising, within="40 ns", incomplete=True)
+    matches.map("out-of", lambda match: [each.n for values in match.values.values() for each in values]).sink(
+        "out", collect()
+    )
+
+
 def aggregates_of(windows):
     def build(given, job):
         rows = [named(number, number * 13 % 97) for number in range(120)]
@@ -336,6 +348,7 @@ PROGRAMS_OF_TIME = {
     "aggregates of tumbling windows": aggregates_of(tumbling("10 ns")),
     "aggregates of sliding windows": aggregates_of(sliding("20 ns", "10 ns")),
     "aggregates of sessions": aggregates_of(session("3 ns")),
+    "a pattern": pattern_of_messages,
     "counted windows of aggregates": of_messages(counted(4), AGGREGATES),
     "overlapping counted windows of aggregates": of_messages(counted(6, every=4), EXACT),
     "counted windows of a function": of_messages(counted(5, every=2), FOLDED),

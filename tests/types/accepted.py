@@ -18,8 +18,10 @@ from tidewheel import (
     KeyedDecodedStream,
     KeyedStream,
     KeyedTimedStream,
+    Match,
     Message,
     Output,
+    Pattern,
     Row,
     StatefulLogic,
     StoredJob,
@@ -347,5 +349,7 @@ def with_keys_and_columns(orders: Stream[Order], by_user: KeyedStream[str, Order
     assert_type(by_user.flat_map("users", lambda user, order: [user], with_key=True), KeyedStream[str, str])
     assert_type(by_user.key_by(lambda user, order: len(user), with_key=True), KeyedStream[int, Order])
     assert_type(orders.map("users", "user"), Stream[Any])
+    large = Pattern("large", lambda order, matched: order.cents > 100)
+    assert_type(by_user.match("large", large, within="1 hour"), WindowedStream[str, Match[Order], Order])
     assert_type(by_user.map("their-users", "user"), KeyedStream[str, Any])
     assert_type(orders.filter("named", "user"), Stream[Order])

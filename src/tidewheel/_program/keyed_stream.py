@@ -27,7 +27,7 @@ from tidewheel._program.arguments import (
     checked_ttl,
     checked_upgrade,
 )
-from tidewheel._program.window_steps import WindowSteps
+from tidewheel._program.pattern_steps import PatternSteps
 from tidewheel._state.codec import StateCodec
 from tidewheel._state.timers import Clock
 from tidewheel._time.duration import Duration, nanoseconds
@@ -53,7 +53,7 @@ class StateOptions(TypedDict, total=False):
     retry: Errors
 
 
-class KeyedStream(WindowSteps[Key, Value]):
+class KeyedStream(PatternSteps[Key, Value]):
     """Messages with a key, as returned by `key_by`. Steps that do not use keys keep them.
 
     `KeyedStream[str, Order]` has text keys and values of type `Order`.
