@@ -31,7 +31,7 @@ SUBJECTS = {
     "_cells.tickets": Subject(cells="signed.TicketIssuer signed.TicketValidator"),
     "_connectors.delta": Subject(sinks="sink.delta", tables="reference_table.delta"),
     "_connectors.iceberg": Subject(sinks="sink.iceberg"),
-    "_connectors.kafka": Subject(sinks="sink.kafka", sources="source.kafka"),
+    "_connectors.kafka": Subject(sinks="sink.kafka", sources="chain.chain source.kafka"),
     "_connectors.mqtt": Subject("fleet", connectors="bridge.MqttBridge", sinks="sink.mqtt", sources="source.mqtt"),
     "_connectors.nats": Subject(sinks="sink.nats", sources="source.nats"),
     "_connectors.postgres": Subject(sinks="sink.postgres"),

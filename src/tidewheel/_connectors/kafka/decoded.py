@@ -1,0 +1,69 @@
+"""Messages of a topic as records with given columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from tidewheel._codecs.base import PayloadCodec
+from tidewheel._codecs.decode_all import decode_all
+from tidewheel._connectors.bad_lines import BadLine, with_bad_lines
+from tidewheel._core.transient import is_transient
+from tidewheel._values.records import field_names, has_fields, optional_field
+
+
+def decoded_columns(messages: pa.RecordBatch, codec: PayloadCodec[Any], columns: pa.Schema) -> pa.RecordBatch:
+    """Return the records of messages. A column that a record lacks is that of its message, such as the offset, or null.
+
+    Messages that do not decode, or do not fit the columns, become bad lines.
+    """
+    payloads = messages.column("value").to_pylist()
+    records, errors = decode_all(codec, payloads, _raise_transient)
+    bad = [_bad_line(messages, position, None, error, payloads[position]) for position, error in errors.items()]
+    if errors:
+        good = [position for position in range(len(payloads)) if position not in errors]
+        messages = messages.take(pa.array(good, pa.int64()))
+    try:
+        return with_bad_lines(_columns(messages, records, columns), bad)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError):
+        pass
+    fitting = []
+    for position, record in enumerate(records):
+        try:
+            _columns(messages.slice(position, 1), [record], columns)
+            fitting.append(position)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
+            payload = messages.column("value")[position].as_py()
+            bad.append(
+                _bad_line(messages, position, None, f"it does not fit the columns of the history: {error}", payload)
+            )
+    kept = messages.take(pa.array(fitting, pa.int64()))
+    return with_bad_lines(_columns(kept, [records[position] for position in fitting], columns), bad)
+
+
+def _columns(messages: pa.RecordBatch, records: list[Any], columns: pa.Schema) -> pa.RecordBatch:
+    for record in records:
+        if not has_fields(type(record)):
+            raise TypeError(f"the codec returned {record!r}, which has no columns")
+    names = {name for record in records[:1] for name in field_names(record)}
+    arrays = [
+        messages.column(column.name).cast(column.type)
+        if column.name not in names and column.name in messages.schema.names
+        else pa.array([optional_field(record, column.name) for record in records], column.type)
+        for column in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _bad_line(
+    messages: pa.RecordBatch, position: int, column: str | None, reason: str, payload: bytes | None
+) -> BadLine:
+    topic, partition, offset = (messages.column(name)[position].as_py() for name in ("topic", "partition", "offset"))
+    text = (payload or b"").decode(errors="backslashreplace")
+    return BadLine(f"{topic}/{partition}", offset, column, reason, text)
+
+
+def _raise_transient(error: Exception) -> None:
+    if is_transient(error):
+        raise error
