@@ -9,7 +9,7 @@ MATRIX ?=
 .PHONY: help setup demo fleet-demo kafka etcd java browser test test-unit test-again soak matrix lint docs site recording wheel release lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
 	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency bench-enrich bench-switch \
-	bench-standby
+	bench-standby bench-autoscale bench-recovery
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -110,6 +110,12 @@ bench-rescale: setup  ## rescale a running job, beside Spark's own offline repar
 
 bench-switch: setup  ## how long a running job pauses while another program takes it over
 	@$(BIN)/python -m benchmarks.switch $(BENCH)
+
+bench-recovery: setup  ## recovery, rescaling, forks and savepoints at 0.1 and 1 GB of state on S3 (BENCH=--full: 10 GB)
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.recovery $(BENCH)
+
+bench-autoscale: setup  ## the number of tasks of a job whose load rises and falls
+	@$(BIN)/python -m benchmarks.autoscale $(BENCH)
 
 bench-standby: setup  ## from the death of a driver to the next commit of its standby
 	@$(BIN)/python -m benchmarks.standby $(BENCH)

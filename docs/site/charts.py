@@ -1,4 +1,4 @@
-"""Draw the tables of docs/performance.md that charts.toml selects as bar charts."""
+"""Draw the tables of docs/performance.md that charts.toml selects: as bars, and as lines over time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ _LABEL, _BAR, _ROW = 210, 330, 24  # widths of labels and bars and the height of
 
 def page() -> str:
     """Return the page with all charts, in Markdown with SVG."""
-    charts = tomllib.loads((HERE / "charts.toml").read_text())["chart"]
+    selected = tomllib.loads((HERE / "charts.toml").read_text())
     text = FIGURES.read_text()
-    drawn = "\n".join(_section(chart, figures(chart, text)) for chart in charts)
+    drawn = "\n".join(
+        [
+            *(_section(chart, figures(chart, text)) for chart in selected["chart"]),
+            *(_trace_section(trace, points(trace, text)) for trace in selected["trace"]),
+        ]
+    )
     return (
         "# Benchmark charts\n\n"
         "Longer bars are faster. The figures, how they were measured, and what they do not show are in\n"
@@ -44,6 +49,42 @@ def figures(chart: dict[str, Any], text: str) -> dict[str, list[tuple[str, float
                 raise ValueError(f"chart {chart['title']!r}: no row of the table contains {bar['row']!r}")
             found.setdefault(column, []).append((bar["label"], _number(row[header.index(column)])))
     return found
+
+
+def points(trace: dict[str, Any], text: str) -> dict[str, list[tuple[float, float]]]:
+    """Return the points of each line.
+
+    >>> trace = {"title": "t", "after": "Over time", "x": "s", "lines": ["n"]}
+    >>> points(trace, "Over time:\\n\\n| s | n |\\n|---|---|\\n| 0 | 1 |\\n| 5 | 4 |\\n")
+    {'n': [(0.0, 1.0), (5.0, 4.0)]}
+    """
+    header, _, *body = _table(trace["title"], trace["after"], text)
+    missing = {trace["x"], *trace["lines"]} - set(header)
+    if missing:
+        raise ValueError(f"chart {trace['title']!r}: the table has no column {sorted(missing)[0]!r}, only {header}")
+    x = header.index(trace["x"])
+    return {name: [(_number(row[x]), _number(row[header.index(name)])) for row in body] for name in trace["lines"]}
+
+
+def _trace_section(trace: dict[str, Any], lines: dict[str, list[tuple[float, float]]]) -> str:
+    """Draw each line as steps in a strip of its own, with its highest value."""
+    width, height, parts = _LABEL + _BAR, 3 * _ROW, []
+    last = max(x for line in lines.values() for x, _ in line) or 1.0
+    for number, (name, line) in enumerate(lines.items()):
+        top = number * (height + _ROW) + _ROW
+        most = max(y for _, y in line) or 1.0
+        places = [(round(width * x / last), round(top + height * (1 - y / most))) for x, y in line]
+        path = f"M{places[0][0]} {places[0][1]}" + "".join(f"H{x}V{y}" for x, y in places[1:])
+        parts.append(
+            f'<text x="0" y="{top - 6}">{escape(name)}, up to {most:,.0f}</text>'
+            f'<path d="{path}" fill="none" stroke="{"teal" if number == 0 else "#888"}" stroke-width="2"/>'
+        )
+    title = escape(f"{trace['title']}, over {last:,.0f} seconds")
+    svg = (
+        f'<svg viewBox="0 0 {width + 4} {len(lines) * (height + _ROW) + 4}" role="img" aria-label="{title}" '
+        f'style="max-width:44rem;font-size:13px" fill="currentColor">{"".join(parts)}</svg>'
+    )
+    return f"## {trace['title']}\n\nOver {last:,.0f} seconds, `{trace['command']}`.\n\n{svg}\n"
 
 
 def _table(title: str, after: str, text: str) -> list[list[str]]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from tidewheel import Job
+from tidewheel import Job, RunOptions
 from tidewheel._checkpoint.names import parse_state_file
 from tidewheel._cli.rescale import rescale, stretches
 from tidewheel._engine.stopped_job import states
@@ -81,7 +81,6 @@ def test_a_running_job_is_rescaled_from_another_process(spark, tmp_path, monkeyp
         else:
             driver.stop()
 
-    from tidewheel import RunOptions
     from tidewheel._spark.driver import Driver
 
     driver = Driver(job, job.plan(), RunOptions(parallelism=2, spark=spark, local=f"{tmp_path}/local", progress=after))
@@ -144,8 +143,39 @@ def test_an_order_is_kept_for_the_next_start_and_in_force_from_its_first_batch(s
     assert [line.split()[:4] for line in shown.splitlines()[2:]] == [["2", "2", "2", "1"], ["5", "5", "5", "1"]]
 
 
+def test_an_order_is_removed_so_that_the_run_chooses_again(stopped_job):
+    invoke("j", "5", "--state", stopped_job.state)
+    result = invoke("j", "auto", "--state", stopped_job.state)
+    assert "as many tasks as its run chooses from the next batch on" in result.output
+    with MemoryRun(stopped_job, parallelism=2) as run:
+        run.batch({"in": [{"k": 1}]})
+        assert run.run.head.parallelism == 2
+
+
+def test_a_run_with_auto_changes_the_number_of_tasks_after_its_batches(spark, tmp_path, monkeypatch):
+    """What the rule says is in force from the next batch on. The rule itself has tests of its own."""
+    monkeypatch.setattr("tidewheel._spark.batch_tasks.is_small", lambda *_: False)
+    loads, chosen = [], iter([3, 3, 2])
+
+    def rule(scale, load, limits, patience):
+        loads.append((load, limits))
+        return scale._replace(tasks=next(chosen))
+
+    monkeypatch.setattr("tidewheel._engine.autoscale.next_scale", rule)
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        written(tmp_path / "in", number, random.Random(number))
+    job, tasks = counting(tmp_path), []
+    options = RunOptions(spark=spark, local=f"{tmp_path}/local", progress=lambda batch: tasks.append(batch.parallelism))
+    job.run(until="caught-up", parallelism="auto", options=options)
+    cores = spark.sparkContext.defaultParallelism
+    assert tasks == [min(cores, SHARDS), 3, 3]
+    assert [load.tasks for load, _ in loads] == tasks
+    assert all(load.work > 0 and load.elapsed > 0 and limits.most == cores for load, limits in loads)
+
+
 @pytest.mark.parametrize("tasks", ["0", "9"])
 def test_the_bounds_are_one_and_the_number_of_shards(stopped_job, tasks):
     result = invoke("j", tasks, "--state", stopped_job.state)
     assert result.exit_code == 1
-    assert f"between 1 and its 8 shards, not {tasks}" in str(result.exception)
+    assert f"between 1 and its 8 shards, or 'auto', not {tasks}" in str(result.exception)

@@ -16,6 +16,7 @@ from tidewheel._cli.stored import DEFAULT_STATE, AsJson, CellsUrl, JobName, Stat
 from tidewheel._engine.control import JobCells, cells_of
 from tidewheel._engine.control import rescale as order
 from tidewheel._program.stored_job import StoredJob
+from tidewheel._spark.option_kinds import AUTO
 from tidewheel.errors import ConfigError
 
 
@@ -47,7 +48,11 @@ def rescale(
     job: JobName,
     state: State = DEFAULT_STATE,
     tasks: Annotated[
-        int | None, typer.Argument(metavar="N", help="The number of tasks; by default the history is shown.")
+        str | None,
+        typer.Argument(
+            metavar="N|auto",
+            help="The number of tasks; 'auto' leaves it to the run. By default the history is shown.",
+        ),
     ] = None,
     cells: CellsUrl = None,
     as_json: AsJson = False,
@@ -55,7 +60,7 @@ def rescale(
     """Set how many tasks a job, running or not, uses from its next batch on. No state is rewritten.
 
     The number stays in effect until the next change, also across restarts. N is between 1 and the job's number of
-    shards.
+    shards. `auto` removes the setting: the run uses the parallelism that it was started with, for example `auto`.
 
     Without N, show the requested number and the number of tasks of the kept commits.
 
@@ -69,15 +74,15 @@ def rescale(
     url = cells_of(job_place(stored, cells))
     newest = stored.show()
     if tasks is not None:
-        if not 1 <= tasks <= newest.n_shards:
+        number = None if tasks == AUTO else int(tasks) if tasks.isdecimal() else 0
+        if number is not None and not 1 <= number <= newest.n_shards:
             raise ConfigError(
-                f"the parallelism of job {job!r} is between 1 and its {newest.n_shards} shards, not {tasks}"
+                f"the parallelism of job {job!r} is between 1 and its {newest.n_shards} shards, or {AUTO!r}, not {tasks}"
             )
-        order(url, tasks)
-        summary = {"job": job, "ordered": tasks, "was": newest.parallelism, "after": newest.sequence}
-        text = (
-            f"{job}: {tasks} tasks from the next batch on (commit {newest.sequence} was made with {newest.parallelism})"
-        )
+        order(url, number)
+        summary = {"job": job, "ordered": number, "was": newest.parallelism, "after": newest.sequence}
+        chosen = "as many tasks as its run chooses" if number is None else f"{number} tasks"
+        text = f"{job}: {chosen} from the next batch on (commit {newest.sequence} was made with {newest.parallelism})"
         echo(shown(summary) if as_json else text)
         return
     connection = JobCells(url, ())

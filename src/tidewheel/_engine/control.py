@@ -48,8 +48,11 @@ def cells_of(place: JobPlace) -> str:
     return f"{url.rstrip('/')}/{place.job}{mark}{settings}"
 
 
-def rescale(url: str, parallelism: int) -> int:
-    """Tell a job, from any process, how many tasks to use from its next batch on; return the version of the order."""
+def rescale(url: str, parallelism: int | None) -> int:
+    """Tell a job, from any process, how many tasks to use from its next batch on; return the version of the order.
+
+    None: as many as its run was started with.
+    """
     with open_cells(url) as connection:
         return int(_control(connection).write(Control(parallelism)))
 

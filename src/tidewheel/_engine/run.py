@@ -220,7 +220,7 @@ class ChainRun(ABC):
         self.tables.refresh(self.head, spark, self.clock())
         self.pin_tables()
 
-    def overridden(self, parallelism: int | None) -> str | None:
+    def overridden(self, parallelism: int | str | None) -> str | None:
         """Return a message if an earlier rescale overrides the given parallelism; otherwise None."""
         ordered = self.cells.parallelism()
         if parallelism is None or ordered is None or ordered == parallelism:

@@ -127,6 +127,12 @@ class RunReporter:
         if self._history is not None:
             self._history.close(self._figures.sizes.by_shard)
 
+    @property
+    def waited(self) -> float:
+        """How many seconds the oldest unread data has waited at the last measurement; 0 if that is unknown."""
+        behind = {} if self._lag is None else self._lag.behind
+        return max((each.seconds for parts in behind.values() for each in parts.values()), default=0.0)
+
     def _waited(self, behind: Mapping[str, Mapping[str, Behind]]) -> None:
         # Nodes of a fleet commit while they are idle too, and each has sources of its own.
         if self._history is not None and not self._node:

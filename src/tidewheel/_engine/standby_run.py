@@ -74,6 +74,8 @@ class StandbyRun(TakeOverRun):
         self.start_sinks()
 
     def _await_lease(self) -> None:
+        # Only then is it ready: the first time takes longest.
+        self._keep_warm()
         while True:
             self.stand_by()
             lease = self._watch.look()

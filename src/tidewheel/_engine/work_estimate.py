@@ -7,6 +7,24 @@ from collections.abc import Sequence
 from tidewheel._engine.report import Report
 
 
+def work_of(reports: Sequence[Report]) -> float:
+    """Return how many seconds one task would take for what the tasks of a batch did.
+
+    What a task waited for other tasks or for Spark is no work:
+
+    >>> work_of([Report(0, 0, took=0.5, idle=0.25), Report(1, 0, took=0.25)])
+    0.5
+
+    What each task read for itself, where all read the whole batch, one task would read once:
+
+    >>> work_of([Report(1, task, took=0.25, reading=0.125, looked_through=9) for task in (0, 1)])
+    0.375
+    """
+    readings = [report.reading for report in reports if report.looked_through is not None]
+    repeated = sum(readings) - max(readings, default=0.0)
+    return sum(report.took - report.idle for report in reports) - repeated
+
+
 class WorkEstimate:
     """The seconds that a byte of a source took in the last batch.
 
@@ -18,18 +36,6 @@ class WorkEstimate:
     >>> work.note(2000, [Report(0, 0, took=0.25), Report(0, 1, took=0.25)])
     >>> work.seconds(1000)
     0.25
-
-    What a task waited for other tasks or for Spark is no work:
-
-    >>> work.note(2000, [Report(0, 0, took=0.5, idle=0.25), Report(1, 0, took=0.25)])
-    >>> work.seconds(2000)
-    0.5
-
-    What each task read for itself, where all read the whole batch, one task would read once:
-
-    >>> work.note(2000, [Report(1, task, took=0.25, reading=0.125, looked_through=9) for task in (0, 1)])
-    >>> work.seconds(2000)
-    0.375
     """
 
     def __init__(self) -> None:
@@ -38,9 +44,7 @@ class WorkEstimate:
 
     def note(self, size: int, reports: Sequence[Report]) -> None:
         """Take what the tasks of a batch of this many bytes reported."""
-        readings = [report.reading for report in reports if report.looked_through is not None]
-        repeated = sum(readings) - max(readings, default=0.0)
-        self._per_byte = (sum(report.took - report.idle for report in reports) - repeated) / max(size, 1)
+        self._per_byte = work_of(reports) / max(size, 1)
 
     def seconds(self, size: int) -> float | None:
         """Return how long a batch of this many bytes would take in one task; None: no batch has run yet."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tidewheel._engine.switch_run import Switching
     from tidewheel._program.running import Run
     from tidewheel._spark.old_options import OldArguments
-    from tidewheel._spark.options import RunOptions, Until
+    from tidewheel._spark.options import Parallelism, RunOptions, Until
     from tidewheel._spark.progress import RunResult
 
 K = TypeVar("K")
@@ -350,16 +350,16 @@ class Job:
         table = self.declared_tables[name] = Table(name, as_table_source(name, source), columns, every)
         return table
 
-    def rescale(self, parallelism: int) -> None:
+    def rescale(self, parallelism: int | None) -> None:
         """Change the number of tasks from the next batch on, wherever the job runs. No state is rewritten.
 
         - `parallelism`: the number of tasks, 1 to `n_shards`. It stays in effect until the next change, also across
-          restarts.
+          restarts. None removes the setting: each run uses its own `parallelism` again.
 
         >>> from tidewheel import Job
         >>> Job("wider", state="memory:wider").rescale(8)
         """
-        if not 1 <= parallelism <= self.n_shards:
+        if parallelism is not None and not 1 <= parallelism <= self.n_shards:
             raise GraphError(
                 f"the parallelism of job {self.name!r} is between 1 and its {self.n_shards} shards, not {parallelism}"
             )
@@ -429,7 +429,7 @@ class Job:
         *,
         until: Until | None = None,
         every: Duration | None = None,
-        parallelism: int | None = None,
+        parallelism: Parallelism | None = None,
         state: str | None = None,
         options: RunOptions | None = None,
         **old: Unpack[OldArguments],
@@ -440,7 +440,8 @@ class Job:
           continue. "end" reads all available data, closes every window, and ends the job permanently. None runs until
           stopped.
         - `every`: the interval between batches, such as "5 seconds". None begins a batch as soon as data arrives.
-        - `parallelism`: the number of tasks, 1 to `n_shards`; it may differ between runs. None uses one task per core.
+        - `parallelism`: the number of tasks, 1 to `n_shards`; it may differ between runs. None uses one task per core,
+          "auto" as many as the load needs.
         - `state`: the state URL, instead of the URL in `Job(state=…)`.
         - `options`: all other options, such as `RunOptions(restarts=5)` or `RunOptions.load(profile="staging")`. The
           arguments above take precedence over the same options there.
@@ -465,7 +466,7 @@ class Job:
         *,
         last: int = 1,
         until: Until | None = None,
-        parallelism: int | None = None,
+        parallelism: Parallelism | None = None,
         state: str | None = None,
         options: RunOptions | None = None,
     ) -> RunResult:
@@ -489,7 +490,7 @@ class Job:
     def standby(
         self,
         *,
-        parallelism: int | None = None,
+        parallelism: Parallelism | None = None,
         state: str | None = None,
         options: RunOptions | None = None,
     ) -> RunResult:
@@ -512,7 +513,7 @@ class Job:
         *,
         until: Until | None = None,
         every: Duration | None = None,
-        parallelism: int | None = None,
+        parallelism: Parallelism | None = None,
         state: str | None = None,
         options: RunOptions | None = None,
         **old: Unpack[OldArguments],

@@ -134,10 +134,10 @@ class Run:
                 '`run.status.state` is "running", or after `run.wait()` if the run ends by itself'
             ) from error
 
-    def rescale(self, parallelism: int) -> None:
+    def rescale(self, parallelism: int | None) -> None:
         """Change the number of tasks from the next batch on, like `Job.rescale`.
 
-        - `parallelism`: the number of tasks, 1 to the job's `n_shards`.
+        - `parallelism`: the number of tasks, 1 to the job's `n_shards`. None removes the setting.
         """
         self.job.rescale(parallelism)
 

@@ -40,6 +40,31 @@ def default_parallelism(spark: SparkSession) -> int:
     return max(1, spark.range(_ROWS).selectExpr("spark_partition_id()").distinct().count())
 
 
+def most_tasks(spark: SparkSession) -> int | None:
+    """Return how many tasks this Spark can run at a time; None: dynamic allocation adds executors without a limit."""
+    if not _allocates(spark):
+        return default_parallelism(spark)
+    most = spark.sparkContext.getConf().get("spark.dynamicAllocation.maxExecutors", "")
+    return int(most) * _executor_cores(spark) if most.isdecimal() else None
+
+
+def request_executors(spark: SparkSession, tasks: int, before: int) -> None:
+    """Request the executors for more tasks now, where dynamic allocation would request them when tasks wait."""
+    cores = _executor_cores(spark) if _allocates(spark) else 1
+    more = -(-tasks // cores) - -(-before // cores)
+    if more > 0 and _allocates(spark):
+        spark.sparkContext._jsc.sc().requestExecutors(more)
+
+
+def _allocates(spark: SparkSession) -> bool:
+    conf = {} if is_connect(spark) else dict(spark.sparkContext.getConf().getAll())
+    return conf.get("spark.dynamicAllocation.enabled") == "true"
+
+
+def _executor_cores(spark: SparkSession) -> int:
+    return int(spark.sparkContext.getConf().get("spark.executor.cores", "1"))
+
+
 class JobGroup:
     """The Spark jobs of one run, which can be cancelled together."""
 

@@ -25,6 +25,7 @@ from tidewheel._connectors.files.source import FileSource
 from tidewheel._connectors.source import Source, SourceReader, Unread
 from tidewheel._core import faults
 from tidewheel._core.logs import logger
+from tidewheel._engine.autoscale import PATIENCE_S, AutoScale, Limits
 from tidewheel._engine.batch_loop import BatchLoop, Positions
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import ClaimTerms
@@ -47,7 +48,7 @@ from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._operators.time_checks import clock_warnings
 from tidewheel._spark import jvm
 from tidewheel._spark.batch_tasks import BatchTasks, rows_of
-from tidewheel._spark.cluster import JobGroup, default_parallelism, is_connect, master_of
+from tidewheel._spark.cluster import JobGroup, default_parallelism, is_connect, master_of, most_tasks, request_executors
 from tidewheel._spark.diagnosis import cause, readable
 from tidewheel._spark.failures import summary_line
 from tidewheel._spark.frame_reader import FrameReader
@@ -55,6 +56,7 @@ from tidewheel._spark.hosts import check_hosts
 from tidewheel._spark.interrupts import Interrupts
 from tidewheel._spark.masters import check_reachable, is_local, local_folder
 from tidewheel._spark.merging import merge_on
+from tidewheel._spark.option_kinds import AUTO
 from tidewheel._spark.options import RunOptions
 from tidewheel._spark.program import Program
 from tidewheel._spark.progress import FIRST_BATCH, STANDBY, BatchProgress, RunResult
@@ -126,6 +128,8 @@ class Driver:
         self.sources: JobSources
         self.program: Program
         self.tasks: BatchTasks
+        self._auto: AutoScale | None = None
+        """Chooses the number of tasks, if the user leaves it to the run."""
         self._with_session = contextlib.ExitStack()
         """What is closed together with its Spark session."""
         self.error: BaseException | None = None
@@ -262,7 +266,13 @@ class Driver:
         local = is_local(master_of(self.spark))
         self.tasks = BatchTasks(self.program, local=local)
         self._with_session.enter_context(self.tasks)
-        self._default_parallelism = default_parallelism(self.spark) if self.options.parallelism is None else 1
+        chosen = self.options.parallelism
+        self._parallelism = chosen if isinstance(chosen, int) else default_parallelism(self.spark)
+        if chosen == AUTO and self._auto is None:
+            most = most_tasks(self.spark) or self.job.n_shards
+            interval = seconds_or_none(self.options.every, "every") or 0.0
+            limits = Limits(1, min(most, self.job.n_shards))
+            self._auto = AutoScale(self._parallelism, limits, max(PATIENCE_S, 2 * interval))
 
     def _with_restarts(self) -> None:
         restarts = Restarts(self.options.restarts, seconds(self.options.backoff, "backoff"))
@@ -483,12 +493,25 @@ class Driver:
         faults.point(BATCH_RAN)
         phases.done("tasks")
         phases.reports = found
-        if self.run.commit(spec, found, "batch", self.spark, self._progress(batch, starts, ends, spec), phases=phases):
+        committed = self.run.commit(
+            spec, found, "batch", self.spark, self._progress(batch, starts, ends, spec), phases=phases
+        )
+        self._rescale(found, phases.tasks or spec.parallelism)
+        if committed:
             self._report_batch(spec, batch, found, phases)
         else:
             # There was nothing to do, as for a loop that waits for data.
             self._enter(None)
             self.reporter.turned(waiting=True)
+
+    def _rescale(self, found: Sequence[Report], tasks: int) -> None:
+        """Choose the number of tasks of the next batch, unless a rescale has set it."""
+        auto = self._auto
+        if auto is None or self.run.cells.parallelism() is not None:
+            return
+        before = auto.tasks
+        auto.note(found, tasks, self.reporter.waited)
+        request_executors(self.spark, auto.tasks, before)
 
     def compute(self, spec: BatchSpec, splits: Sequence[SourceSplit]) -> list[Report]:
         """Run the tasks of a batch that another run decided, and return their reports. `_Stopped` if the run is to stop."""
@@ -539,7 +562,7 @@ class Driver:
         return SourceProgress(batch, positions, kinds, seen, driver)
 
     def _spec(self, *, epoch: int | None = None, asks: bool = True) -> BatchSpec:
-        wanted = self.options.parallelism or self._default_parallelism
+        wanted = self._parallelism if self._auto is None else self._auto.tasks
         return self.run.spec(wanted, self._local_everywhere, epoch=epoch, asks=asks)
 
     @property

@@ -25,6 +25,8 @@ class Kind:
     metavar: str | None = None
     none_word: str | None = None
     """The word that stands for None on the command line and in a file."""
+    numbers: bool = False
+    """Whether digits on the command line are a number, where other words are allowed too."""
 
     def shown(self, metavar: str) -> Kind:
         """Return this kind with another placeholder in help texts."""
@@ -37,6 +39,8 @@ class Kind:
 
     def read(self, value: Any) -> Any:
         """Return a value of the command line or of a file as Python has it."""
+        if self.numbers and isinstance(value, str) and value.isdecimal():
+            return int(value)
         return None if self.none_word is not None and value == self.none_word else value
 
 
@@ -99,6 +103,13 @@ def _one_of(*choices: str) -> Kind:
     return Kind(check, str, "|".join(choices))
 
 
+def _tasks(name: str, value: Any) -> None:
+    if value != AUTO and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ConfigError(f"{name} must be a whole number from 1, or {AUTO!r}, not {value!r}")
+
+
+AUTO = "auto"
+TASKS = Kind(_tasks, str, f"N|{AUTO}", numbers=True)
 TEXT = Kind(_text)
 FLAG = Kind(_flag, bool)
 NAMES = Kind(check_names, list[str], "NAME")

@@ -13,6 +13,7 @@ from tidewheel._spark.option_kinds import (
     NAMES,
     PORT,
     SETTINGS,
+    TASKS,
     TEXT,
     UNTIL,
     Kind,
@@ -37,6 +38,8 @@ _LEAST_LEASE = 10**9
 
 Until = Literal["caught-up", "end"]
 """When a run ends by itself."""
+Parallelism = int | Literal["auto"]
+"""The number of tasks of a batch; "auto": the run chooses it by the load."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +95,11 @@ class RunOptions:
         ),
     ] = None
     parallelism: Annotated[
-        int | None,
+        Parallelism | None,
         Option(
-            whole_number(1),
-            "Tasks per batch, up to the job's shards; can differ between runs. By default one task per core.",
+            TASKS,
+            "Tasks per batch, up to the job's shards; can differ between runs. 'auto': as many as the load needs. By default one "
+            "task per core.",
         ),
     ] = None
     state: Annotated[

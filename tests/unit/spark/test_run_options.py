@@ -37,8 +37,8 @@ def test_the_loop_gets_the_interval_the_tick_and_whether_to_end(options, ticks, 
     ("options", "message"),
     [
         ({"until": "now"}, "until must be 'caught-up' or 'end', not 'now'"),
-        ({"parallelism": 0}, "parallelism must be a whole number from 1, not 0"),
-        ({"parallelism": True}, "parallelism must be a whole number from 1, not True"),
+        ({"parallelism": 0}, "parallelism must be a whole number from 1, or 'auto', not 0"),
+        ({"parallelism": True}, "parallelism must be a whole number from 1, or 'auto', not True"),
         ({"restarts": None}, "restarts must be a whole number from 0, not None"),
         ({"serve": 70_000}, "serve must be a whole number from 0 to 65535, not 70000"),
         ({"take_over": "yes"}, "take_over must be true or false, not 'yes'"),
@@ -173,3 +173,11 @@ def test_an_error_in_the_file_names_its_place_and_what_is_allowed(config, text, 
         config(text)
     with pytest.raises(ConfigError, match=message):
         RunOptions.load(profile="staging")
+
+
+def test_the_parallelism_is_a_number_or_auto_in_python_on_the_command_line_and_in_a_file(config):
+    assert [OPTIONS["parallelism"].kind.read(text) for text in ("4", "auto")] == [4, "auto"]
+    config('[run]\nparallelism = "auto"\n')
+    assert RunOptions.load().parallelism == RunOptions(parallelism="auto").parallelism == "auto"
+    with pytest.raises(ConfigError, match="parallelism must be a whole number from 1, or 'auto', not 'many'"):
+        RunOptions(parallelism="many")

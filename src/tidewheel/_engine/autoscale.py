@@ -1,0 +1,147 @@
+"""How many tasks the next batch has, where the job chooses by itself: a pure rule over what the last batches took.
+
+The measure is demand: the seconds that tasks have worked, per second of the clock. It says how many tasks would be busy all
+the time, and under a constant load it does not depend on how many tasks there are. So a change of their number does not cause
+the next one. Three rules:
+
+1. More tasks if they are busy for most of the time, or if data waits for long and they are busy at all: so many that they are
+   busy for about two thirds of the time.
+2. Fewer tasks if they are idle for most of the time and no data waits: so many that they are busy for two thirds of the time,
+   at least half as many as before.
+3. Where data waited for long with a number of tasks, that number is too low until the demand falls.
+
+A change needs several batches in a row that ask for it, more of them for fewer tasks than for more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import NamedTuple
+
+from tidewheel._core.logs import logger
+from tidewheel._engine.report import Report
+from tidewheel._engine.work_estimate import work_of
+
+_LOG = logger(__name__)
+
+_HIGH, _WANTED, _LOW = 0.8, 0.65, 0.4
+"""The share of time that tasks are busy: above which there are more, which is wanted, and below which there are fewer."""
+_UP_AFTER, _DOWN_AFTER = 2, 6
+"""How many batches in a row must ask for more tasks, and for fewer."""
+_FALLEN = 0.8
+"""Demand has fallen if it is below this share of what it was."""
+
+PATIENCE_S = 10.0
+"""Data that has waited longer waits for long."""
+
+
+class Limits(NamedTuple):
+    """How many tasks there may be."""
+
+    least: int
+    most: int
+
+
+class Load(NamedTuple):
+    """One batch."""
+
+    work: float
+    """The seconds that its tasks have worked, together."""
+    elapsed: float
+    """The seconds from the end of the batch before to its end."""
+    tasks: int
+    """How many tasks it had: fewer than planned if it was small."""
+    waited: float = 0.0
+    """How many seconds the oldest unread data has waited; 0 if that is unknown."""
+
+
+class Scale(NamedTuple):
+    """The number of tasks, and what the rule remembers."""
+
+    tasks: int
+    above: int = 0
+    """How many batches in a row asked for more tasks."""
+    below: int = 0
+    peak: float = 0.0
+    """The highest demand of the batches in a row that asked for fewer."""
+    too_few: int = 0
+    """With so many tasks, data waited for long; 0: with none."""
+    demand_then: float = 0.0
+
+
+def next_scale(scale: Scale, load: Load, limits: Limits, patience: float = PATIENCE_S) -> Scale:
+    """Return the number of tasks for the next batch. Pure.
+
+    >>> scale, busy = Scale(2), Load(work=1.9, elapsed=1.0, tasks=2)
+    >>> for _ in range(2):
+    ...     scale = next_scale(scale, busy, Limits(1, 8))
+    >>> scale.tasks
+    3
+    """
+    # Tasks cannot work for longer than the batch takes; clocks are not exact.
+    demand = min(load.work / load.elapsed, float(scale.tasks)) if load.elapsed > 0 else 0.0
+    if scale.too_few and demand < _FALLEN * scale.demand_then:
+        scale = scale._replace(too_few=0, demand_then=0.0)
+    busy, behind = demand / scale.tasks, load.waited > patience
+    # More tasks are no help for a batch that is too small for those that there are.
+    if load.tasks >= scale.tasks and (busy > _HIGH or (behind and busy > _LOW)):
+        return _up(scale, demand, limits, waits=behind and busy <= _HIGH)
+    if busy < _LOW and not behind:
+        return _down(scale, demand, limits)
+    return scale._replace(tasks=_within(scale.tasks, limits), above=0, below=0, peak=0.0)
+
+
+def _up(scale: Scale, demand: float, limits: Limits, *, waits: bool) -> Scale:
+    scale = scale._replace(above=scale.above + 1, below=0, peak=0.0)
+    if scale.above < _UP_AFTER:
+        return scale
+    wanted = max(ceil(demand / _WANTED), scale.tasks + 1)
+    if waits:
+        scale = scale._replace(too_few=scale.tasks, demand_then=demand)
+    return scale._replace(tasks=_within(wanted, limits), above=0)
+
+
+def _down(scale: Scale, demand: float, limits: Limits) -> Scale:
+    scale = scale._replace(above=0, below=scale.below + 1, peak=max(scale.peak, demand))
+    if scale.below < _DOWN_AFTER:
+        return scale
+    wanted = max(ceil(scale.peak / _WANTED), scale.tasks // 2, scale.too_few + 1, 1)
+    return scale._replace(tasks=_within(min(wanted, scale.tasks), limits), below=0, peak=0.0)
+
+
+def _within(tasks: int, limits: Limits) -> int:
+    return max(limits.least, min(tasks, limits.most))
+
+
+class AutoScale:
+    """Applies the rule to the batches of a run."""
+
+    def __init__(
+        self, tasks: int, limits: Limits, patience: float, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """Begin with so many tasks. Data that has waited for more than `patience` seconds waits for long."""
+        self._scale, self._limits, self._patience, self._clock = Scale(_within(tasks, limits)), limits, patience, clock
+        self._since = clock()
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks of the next batch."""
+        return self._scale.tasks
+
+    def note(self, reports: Sequence[Report], tasks: int, waited: float) -> None:
+        """Take a batch that has just ended, the number of its tasks, and how long the oldest unread data has waited."""
+        now = self._clock()
+        load = Load(work_of(reports), now - self._since, tasks, waited)
+        self._since = now
+        before, self._scale = self._scale, next_scale(self._scale, load, self._limits, self._patience)
+        if before.tasks != self._scale.tasks:
+            _LOG.info(
+                "%d tasks instead of %d: tasks worked %.2f s in %.2f s, and data waits for %.0f s",
+                self._scale.tasks,
+                before.tasks,
+                load.work,
+                load.elapsed,
+                waited,
+            )

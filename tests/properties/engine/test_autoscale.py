@@ -1,0 +1,119 @@
+"""The rule that chooses the number of tasks, against a plain model of a job under load."""
+
+from __future__ import annotations
+
+from math import ceil, inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidewheel._engine.autoscale import Limits, Load, Scale, next_scale
+
+loads = st.builds(
+    Load, work=st.floats(0, 1000), elapsed=st.floats(0, 100), tasks=st.integers(1, 64), waited=st.floats(0, 1e5)
+)
+
+
+@given(
+    st.integers(1, 64),
+    st.tuples(st.integers(1, 64), st.integers(1, 64)).map(lambda two: Limits(min(two), max(two))),
+    st.lists(loads, max_size=60),
+)
+def test_the_number_of_tasks_stays_within_its_limits(tasks, limits, batches):
+    scale = Scale(tasks)
+    for load in batches:
+        before, scale = scale, next_scale(scale, load, limits)
+        if scale.above == scale.below == 0:
+            assert limits.least <= scale.tasks <= limits.most
+        if limits.least <= before.tasks <= limits.most:
+            assert before.tasks // 2 <= scale.tasks <= 2 * before.tasks
+
+
+class Model:
+    """A job that takes all waiting rows, or `most` of them, in batches one after the other.
+
+    A batch takes some seconds whatever it has, and some per row, which its tasks share.
+    """
+
+    def __init__(self, overhead: float, cost: float, most: float = inf, noise: float = 0.0, pattern: str = "") -> None:
+        self.overhead, self.cost, self.most = overhead, cost, most
+        self.noise, self.pattern, self.batches = noise, pattern or "=", 0
+        self.waiting = 0.0
+        self.arrivals: list[tuple[float, float]] = []
+        self.now = 0.0
+
+    def batch(self, rate: float, tasks: int) -> Load:
+        """Run a batch while so many rows arrive in a second."""
+        begin = self.now
+        rows = min(self.waiting, self.most)
+        kind = self.pattern[self.batches % len(self.pattern)]
+        self.batches += 1
+        work = rows * self.cost * (1 + {"+": self.noise, "-": -self.noise, "=": 0.0}[kind])
+        elapsed = self.overhead + work / tasks
+        self.now += elapsed
+        self.waiting += rate * elapsed - rows
+        # The oldest row that is left came when the rows before it had: the rest of them arrived since.
+        waited = self.waiting / rate if rate else 0.0
+        return Load(work, elapsed, tasks, waited if waited > elapsed else self.now - begin)
+
+
+def settled(model: Model, rate: float, scale: Scale, limits: Limits, batches: int = 1500) -> tuple[Scale, list[int]]:
+    """Run under a constant load; return the scale at the end, and the number of tasks of each batch."""
+    trace = []
+    for _ in range(batches):
+        scale = next_scale(scale, model.batch(rate, scale.tasks), limits)
+        trace.append(scale.tasks)
+    return scale, trace
+
+
+needs = st.floats(0.05, 30.0)
+"""How many tasks a load keeps busy."""
+
+
+@given(needs, st.integers(1, 32), st.floats(0.02, 1.0), st.text("+-=", min_size=1, max_size=7))
+def test_a_constant_load_gets_the_tasks_that_it_needs_and_keeps_them(need, first, overhead, pattern):
+    limits, cost = Limits(1, 48), 1e-4
+    model = Model(overhead, cost, noise=0.1, pattern=pattern)
+    scale, trace = settled(model, need / cost, Scale(first), limits)
+    assert len(set(trace[-500:])) == 1, f"it flaps: {trace[-50:]}"
+    assert scale.tasks > need, "so many keep up"
+    assert scale.tasks <= max(ceil(need * 1.1 / 0.4), 2), "not many more than it needs"
+
+
+@given(needs, st.floats(0.02, 0.5), st.floats(1.0, 5.0))
+def test_a_backlog_is_drained_and_the_tasks_for_it_go(need, overhead, seconds_of_work):
+    """Batches are limited, and there is an hour of data: the job gets more tasks, drains it and has few again."""
+    limits, cost = Limits(1, 64), 1e-4
+    rate = need / cost
+    model = Model(overhead, cost, most=max(rate * seconds_of_work, 1.0))
+    model.waiting = 60 * rate
+    _, trace = settled(model, rate, Scale(max(1, ceil(need))), limits, batches=2000)
+    assert model.waiting <= rate * 10 * seconds_of_work
+    assert len(set(trace[-500:])) == 1, f"it flaps: {trace[-50:]}"
+
+
+def test_the_number_follows_a_load_that_rises_and_falls():
+    model, limits, scale = Model(0.1, 1e-4), Limits(1, 16), Scale(1)
+    reached = []
+    for rate in (2_000, 60_000, 2_000):
+        scale, _ = settled(model, rate, scale, limits, batches=400)
+        reached.append(scale.tasks)
+    assert reached[0] == reached[2] == 1
+    assert 7 < reached[1] < 16
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_batch_that_is_too_small_for_its_tasks_gets_no_more(tasks):
+    scale = Scale(2)
+    for _ in range(10):
+        scale = next_scale(scale, Load(work=1.9, elapsed=1.0, tasks=tasks), Limits(1, 8))
+    assert (scale.tasks > 2) is (tasks == 2)
+
+
+def test_more_tasks_are_no_help_for_data_that_waits_while_tasks_are_idle():
+    """A sink or a store is slow: the batch takes long, and its tasks work for a short part of it."""
+    scale = Scale(4)
+    for _ in range(20):
+        scale = next_scale(scale, Load(work=0.5, elapsed=20.0, tasks=4, waited=60.0), Limits(1, 8))
+    assert scale.tasks == 4
