@@ -2,7 +2,8 @@
 
 The measure is demand: the seconds that tasks have worked, per second of the clock. It says how many tasks would be busy all
 the time, and under a constant load it does not depend on how many tasks there are. So a change of their number does not cause
-the next one. Three rules:
+the next one. Tasks whose keys have more messages work longer, and the batch takes as long as they do: the busiest task counts,
+up to half more than the average. Beyond that, single keys have most messages, and more tasks are no help. Three rules:
 
 1. More tasks if they are busy for most of the time, or if data waits for long and they are busy at all: so many that they are
    busy for about two thirds of the time.
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 from tidewheel._core.logs import logger
 from tidewheel._engine.report import Report
-from tidewheel._engine.work_estimate import work_of
+from tidewheel._engine.work_estimate import longest_of, work_of
 
 _LOG = logger(__name__)
 
@@ -30,6 +31,7 @@ _HIGH, _WANTED, _LOW = 0.8, 0.65, 0.4
 """The share of time that tasks are busy: above which there are more, which is wanted, and below which there are fewer."""
 _UP_AFTER, _DOWN_AFTER = 2, 6
 """How many batches in a row must ask for more tasks, and for fewer."""
+_SKEW = 1.5
 _FALLEN = 0.8
 """Demand has fallen if it is below this share of what it was."""
 
@@ -49,6 +51,8 @@ class Load(NamedTuple):
 
     work: float
     """The seconds that its tasks have worked, together."""
+    longest: float
+    """The seconds that the busiest task has worked: of each level one."""
     elapsed: float
     """The seconds from the end of the batch before to its end."""
     tasks: int
@@ -74,17 +78,19 @@ class Scale(NamedTuple):
 def next_scale(scale: Scale, load: Load, limits: Limits, patience: float = PATIENCE_S) -> Scale:
     """Return the number of tasks for the next batch. Pure.
 
-    >>> scale, busy = Scale(2), Load(work=1.9, elapsed=1.0, tasks=2)
+    >>> scale, busy = Scale(2), Load(work=1.9, longest=0.95, elapsed=1.0, tasks=2)
     >>> for _ in range(2):
     ...     scale = next_scale(scale, busy, Limits(1, 8))
     >>> scale.tasks
     3
     """
+    busiest = min(load.longest, _SKEW * load.work / scale.tasks)
     # Tasks cannot work for longer than the batch takes; clocks are not exact.
-    demand = min(load.work / load.elapsed, float(scale.tasks)) if load.elapsed > 0 else 0.0
+    busy = min(busiest / load.elapsed, 1.0) if load.elapsed > 0 else 0.0
+    demand = busy * scale.tasks
     if scale.too_few and demand < _FALLEN * scale.demand_then:
         scale = scale._replace(too_few=0, demand_then=0.0)
-    busy, behind = demand / scale.tasks, load.waited > patience
+    behind = load.waited > patience
     # More tasks are no help for a batch that is too small for those that there are.
     if load.tasks >= scale.tasks and (busy > _HIGH or (behind and busy > _LOW)):
         return _up(scale, demand, limits, waits=behind and busy <= _HIGH)
@@ -133,7 +139,7 @@ class AutoScale:
     def note(self, reports: Sequence[Report], tasks: int, waited: float) -> None:
         """Take a batch that has just ended, the number of its tasks, and how long the oldest unread data has waited."""
         now = self._clock()
-        load = Load(work_of(reports), now - self._since, tasks, waited)
+        load = Load(work_of(reports), longest_of(reports), now - self._since, tasks, waited)
         self._since = now
         before, self._scale = self._scale, next_scale(self._scale, load, self._limits, self._patience)
         if before.tasks != self._scale.tasks:

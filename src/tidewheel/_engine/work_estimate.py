@@ -25,6 +25,18 @@ def work_of(reports: Sequence[Report]) -> float:
     return sum(report.took - report.idle for report in reports) - repeated
 
 
+def longest_of(reports: Sequence[Report]) -> float:
+    """Return how many seconds the busiest task of each level has worked, for all levels together.
+
+    >>> longest_of([Report(0, 0, took=0.5, idle=0.25), Report(1, 0, took=0.25), Report(1, 1, took=0.5)])
+    0.75
+    """
+    longest: dict[int, float] = {}
+    for report in reports:
+        longest[report.level] = max(longest.get(report.level, 0.0), report.took - report.idle)
+    return sum(longest.values())
+
+
 class WorkEstimate:
     """The seconds that a byte of a source took in the last batch.
 

@@ -19,9 +19,11 @@ from tidewheel._cli.progress import facts, line
 from tidewheel._cli.run_options import with_run_options
 from tidewheel._observe.endpoint import MetricsEndpoint
 from tidewheel._observe.metrics import Metrics
+from tidewheel._spark.option_kinds import AUTO
 from tidewheel._spark.options import RunOptions
 from tidewheel._storage import absolute
 from tidewheel._time.duration import seconds
+from tidewheel.errors import ConfigError
 from tidewheel.fleet._nodes.membership import LEASE_SECONDS
 from tidewheel.fleet._nodes.node import Node, NodeOptions
 
@@ -104,6 +106,11 @@ def node(
     from tidewheel.fleet._spark_engine import SparkEngine
 
     configure_logs(log_level, log_format, traces)
+    if options.parallelism == AUTO:
+        raise ConfigError(
+            "a node of a fleet does not choose its parallelism: give a number, or leave the option out for one task per core. "
+            "To add capacity, start another node"
+        )
     loaded = load_job(job)
     if options.state is not None:
         loaded.state = absolute(options.state)
