@@ -276,7 +276,7 @@ def days(fold):
 
 def of_messages(windows, fold):
     def build(given, job):
-        rows = [named(number, number) for number in range(150)]
+        rows = [named(number, number) for number in range(60)]
         timed = given.source(job, "in", rows, batch=7).event_time("time", unit="ns", max_delay="3 ns", name="clock")
         timed.key_by("by", "key").window("w", windows, **fold).sink("out", collect())
 
@@ -284,7 +284,7 @@ def of_messages(windows, fold):
 
 
 def pattern_of_messages(given, job):
-    rows = [named(number, number + number * 7 % 5) for number in range(150)]
+    rows = [named(number, number + number * 7 % 5) for number in range(80)]
     timed = given.source(job, "in", rows, batch=7).event_time("time", unit="ns", max_delay="9 ns", name="clock")
     rising = Pattern("low", lambda row, matched: row.n < 40, times=(1, 2)).then(
         "high", lambda row, matched: row.n > matched["low"][0].n + 30, without=lambda row, matched: row.n == 0
@@ -315,6 +315,7 @@ def best_of_each_window(given, job):
 
 
 SUMMED = {"n": count(), "total": sum_("n")}
+COUNTED = {"total": sum_("n"), "names": agg.count_distinct("name"), "some": agg.collect("n", limit=5)}
 FOLDED = {"add": lambda kept, row: [*kept, row.n], "default": list, "merge": lambda a, b: a + b}
 
 
@@ -349,8 +350,8 @@ PROGRAMS_OF_TIME = {
     "aggregates of sliding windows": aggregates_of(sliding("20 ns", "10 ns")),
     "aggregates of sessions": aggregates_of(session("3 ns")),
     "a pattern": pattern_of_messages,
-    "counted windows of aggregates": of_messages(counted(4), AGGREGATES),
-    "overlapping counted windows of aggregates": of_messages(counted(6, every=4), EXACT),
+    "counted windows of aggregates": of_messages(counted(4), COUNTED),
+    "overlapping counted windows of aggregates": of_messages(counted(6, every=4), COUNTED),
     "counted windows of a function": of_messages(counted(5, every=2), FOLDED),
     "windows with a trigger": of_messages(triggered(lambda kept, row: sum(kept) > 150, timeout="20 ns"), FOLDED),
     "early results of aggregates": early(

@@ -107,9 +107,22 @@ class Top(Aggregator):
 
 def _first_of_each(groups: Groups, values: pa.Array) -> Ints:
     """Return the first row of each value of each group, in order."""
-    of_values = groups_of([values])
-    pairs = groups.index * of_values.count + of_values.index
-    if groups.count * of_values.count > _DENSE * len(pairs):
+    codes, count = _codes(values, _DENSE * len(values) // max(groups.count, 1))
+    pairs = groups.index * count + codes
+    if groups.count * count > _DENSE * len(pairs):
         return groups_of([pa.array(pairs)]).first_rows
-    firsts = Groups(pairs, groups.count * of_values.count).first_rows
+    firsts = Groups(pairs, groups.count * count).first_rows
     return np.flatnonzero(firsts[pairs] == np.arange(len(pairs)))
+
+
+def _codes(values: pa.Array, most: int) -> tuple[Ints, int]:
+    """Return a number for each value, the same for equal values, and how many numbers there are.
+
+    Integers that lie close together are such numbers themselves, less the smallest; that takes no hash table.
+    """
+    if pa.types.is_integer(values.type) and len(values) and not values.null_count:
+        low, high = pc.min_max(values).as_py().values()
+        if high - low < most:
+            return values.to_numpy() - low, high - low + 1
+    of_values = groups_of([values])
+    return of_values.index, of_values.count
