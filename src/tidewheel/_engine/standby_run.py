@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from tidewheel._checkpoint.unpublished import owes_output
 from tidewheel._core import faults
@@ -51,12 +52,19 @@ class StandbyRun(TakeOverRun):
         self._warmed: int | None = None
         """The commit that local copies are up to."""
         self._over = False
+        self._spark: Any = None
 
     def reserve(self) -> None:
         if self._took_over:
             JobRun.reserve(self)
         else:
             super().reserve()
+
+    def load_tables(self, spark: Any) -> None:
+        """Load reference tables once this run has the lease: versions that nothing refers to for long are collected."""
+        self._spark = spark
+        if self._took_over:
+            super().load_tables(spark)
 
     def stop_ordered(self) -> bool:
         return self._over or super().stop_ordered()
@@ -66,6 +74,7 @@ class StandbyRun(TakeOverRun):
         self._await_lease()
         self._took_over = True
         faults.point(LEASED)
+        self.load_tables(self._spark)
         super().begin()
         if self._last is not None:
             _LOG.warning("job %r: taken over from %s", self.job.name, self._last.describe())

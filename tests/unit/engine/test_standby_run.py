@@ -99,6 +99,28 @@ def test_a_run_on_another_machine_that_does_not_renew_its_lease_is_fenced():
         standby.release()
 
 
+def test_a_standby_loads_reference_tables_when_it_takes_over():
+    """A version that was loaded while it waited could be collected before a commit refers to it."""
+    job, loaded = make_job(), []
+
+    def rows() -> list[dict[str, str]]:
+        loaded.append("loaded")
+        return [{"user": "ada", "country": "GB"}]
+
+    users = job.table("users", rows, key="user")
+    job.source("clicks", iterable([])).lookup("country", users, on="user").sink("countries", collect())
+    with MemoryRun(job):
+        loaded.clear()
+        standby, _ = standby_of(job, looks=2)
+        standby.load_tables(None)
+        with pytest.raises(Waiting):
+            standby.begin()
+        assert loaded == []
+    standby.begin()
+    assert loaded == ["loaded"]
+    standby.release()
+
+
 def test_of_two_standbys_one_takes_over_and_the_other_waits_for_it():
     job = make_job()
     first, second = standby_of(job)[0], standby_of(job, looks=3)[0]
