@@ -9,7 +9,7 @@ MATRIX ?=
 .PHONY: help setup demo fleet-demo kafka etcd java browser test test-unit test-again soak matrix lint docs site recording wheel release lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
 	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency bench-enrich bench-switch \
-	bench-standby bench-autoscale bench-recovery
+	bench-standby bench-autoscale bench-recovery bench-lake
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -140,6 +140,9 @@ bench-latency: setup  ## from publish to visible, NATS and Kafka, exactly once, 
 
 bench-connectors: setup  ## connectors beside the plain clients of Kafka, NATS, PostgreSQL and Delta
 	@$(BIN)/python -m benchmarks.connectors.run $(BENCH)
+
+bench-lake: setup  ## Delta and Iceberg tables beside their plain clients, driver memory, compaction
+	@$(BIN)/python -m benchmarks.lake $(BENCH)
 
 bench-observe: setup  ## what history, metrics and logs cost: all on against all off
 	@$(BIN)/python -m benchmarks.observe $(BENCH)
