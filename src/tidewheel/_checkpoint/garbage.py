@@ -89,7 +89,8 @@ def collect(
     pins = checkpoints.pins.all()
     if now is None:
         now = time.time_ns()
-    if keep is not None:
+    # Without `dry_run`, all that the chain has are kept: a running job may have made more since the others were dropped.
+    if keep is not None and dry_run:
         oldest = retention.oldest_kept([state.sequence for state in manifests], keep, pins, now)
         manifests = [state for state in manifests if oldest is not None and state.sequence >= oldest]
     if not manifests:

@@ -113,7 +113,8 @@ class Sink(ABC, Generic[Written]):
         """Remove the output of the sequences after `after` and before `before`. This must be idempotent.
 
         Return a text that says what was removed. It is called if `retracts` is set, before the first batch after a restore,
-        when nothing after `after` is valid. Afterwards, `newest` must be below the sequences that the job will use.
+        when nothing after `after` is valid. Afterwards, `newest` must be below the sequences that the job will use. A run that
+        was overtaken may publish one of the removed sequences later: the sink must ignore or reject it.
         """
         raise NotImplementedError(f"{self.describe()} cannot remove published output")
 

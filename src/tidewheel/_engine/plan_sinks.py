@@ -7,7 +7,7 @@ there. A sink that has another place now is refused, and the error names both pl
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from tidewheel._checkpoint.manifest import Manifest
@@ -127,16 +127,31 @@ def dropped_output(newest: Manifest, drop_unpublished: Collection[str]) -> list[
     ]
 
 
-def take_back(plan: Plan, state: Manifest) -> Iterator[str]:
-    """Retract the output that a restore made void; yield a message for each sink. Repeating it is harmless."""
+def newest_output(plan: Plan, newest: Manifest | None) -> dict[str, int]:
+    """Return the newest published sequence of each sink, if a restore is the reason to retract output; otherwise nothing.
+
+    Call it before the job is claimed. Later, a run that takes over may have published output that is not void.
+    """
+    if newest is None or newest.retract is None:
+        return {}
+    job = newest.id.stream_id
+    return {name: sink.newest(job, name) or 0 for name, sink in sinks_of(plan).items()}
+
+
+def take_back(plan: Plan, state: Manifest, published: Mapping[str, int]) -> Iterator[str]:
+    """Retract the output that a restore made void; yield a message for each sink. Repeating it is harmless.
+
+    `published` is what `newest_output` returned before the claim. A run that was overtaken may call this late, so it must not
+    ask the sinks now: it would take the output of the run that overtook it for output of an abandoned future.
+    """
     void, job = state.retract, state.id.stream_id
     if void is None:
         return
     for name, sink in sinks_of(plan).items():
-        published = sink.newest(job, name) or 0
-        if is_void(state, name, sink.place()) or published >= void.before:
-            # The job has no output after the restore yet. Output with a number that the job has not reached is void too.
-            removed = sink.retract(job, name, void.after, void.before if published < void.before else MAX_SEQUENCE)
+        # At the claim, the job had no output after the restore: output with a number that it had not reached is void too.
+        is_ahead = published.get(name, 0) >= void.before
+        if is_void(state, name, sink.place()) or is_ahead:
+            removed = sink.retract(job, name, void.after, MAX_SEQUENCE if is_ahead else void.before)
             if removed is not None:
                 yield f"sink {name!r}: took back {removed}, because the job was restored to checkpoint {void.after}"
 

@@ -45,6 +45,7 @@ from tidewheel._engine.plan_sinks import (
     check_unpublished,
     check_void,
     dropped_output,
+    newest_output,
     publish_output,
     start_sinks,
     stop_sinks,
@@ -106,6 +107,8 @@ class ChainRun(ABC):
         self._clock_ahead = False
         """Whether idle inputs have advanced the clock in batches that are not committed."""
         self._failed = False
+        self._published_before: dict[str, int] = {}
+        """The newest output of each sink before the claim of this run, if a restore has made output void."""
         self._due_times = DueTimes(job.n_shards)
 
     @abstractmethod
@@ -350,7 +353,13 @@ class ChainRun(ABC):
 
     def publish(self, spark: Any, phases: Phases | None = None) -> None:
         """Make the newest commit's output visible, after taking back what a restore made void; doing it again does no harm."""
-        for line in take_back(self.plan, self.head):
+        void = self.head.retract
+        if void is not None and max(self._published_before.values(), default=0) >= void.before:
+            # State from a backup: the void output has numbers that a run which has taken over would use.
+            newest = self.checkpoints.latest()
+            if newest is None or newest.sequence != self.head.sequence:
+                raise self._fenced(newest)
+        for line in take_back(self.plan, self.head, self._published_before):
             _LOG.warning("job %r: %s", self.job.name, line)
             self.notices.append(line)
         publish_output(self.plan, self.folder, self.head, spark, phases)
@@ -444,6 +453,7 @@ class JobRun(ChainRun):
     def begin(self) -> None:
         self.reserve()
         check_no_move(self.store, self.job.name)
+        self._published_before = newest_output(self.plan, self._found)
         first = Manifest(CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4))
         self.head = claim(self.checkpoints, self.lease, self.token, first, self.terms.drop_unpublished)
         declare(self.store, self.job, self.token)

@@ -4,10 +4,11 @@ Creating record `s+1` if absent is the only compare-and-exchange on storage. Rec
 ascending order, but the newest is never removed, so the existing records are always one range of numbers without gaps
 that ends at the head.
 
-A writer that was suspended while its base was removed could create a record below that range. Three rules keep such a
+A writer that was suspended while its base was removed could create a record below that range. Four rules keep such a
 record from being mistaken for a real one: its writer checks its base after creating it, a reader with a hint checks the
-hint after finding nothing newer, and record 1 is emptied, not removed, so that nobody starts a chain again. These
-checks compare bytes, so all records must differ: put a token of the writer into each.
+hint after finding nothing newer, record 1 is emptied, not removed, so that nobody starts a chain again, and so is the
+record just below the range, before any other is removed, so that no late record is next to the range. These checks
+compare bytes, so all records must differ: put a token of the writer into each.
 
 A finished chain can be removed as a whole. Record 1 goes first and the others follow, oldest first: so a writer that
 was suspended finds its number taken, or checks its base, finds neither it nor record 1, and knows that the chain was
@@ -116,16 +117,20 @@ class Chain:
         return self.append(number, data)
 
     def trim(self, below: int) -> list[int]:
-        """Remove the records below a number, ascending and never the newest; return their numbers."""
-        removed = []
-        for number in self._listed()[:-1]:
-            if number >= below:
+        """Remove the records below a number, never the newest; return their numbers."""
+        entries = self._entries()
+        removed = [number for number, size in entries[:-1] if size and number < below]
+        if not removed:
+            return []
+        self._store.write(_name(removed[-1]), b"")
+        # Ascending, and with what earlier calls have emptied. A writer that looks back relies on this order.
+        for number, size in entries:
+            if number >= removed[-1]:
                 break
-            if number == 1:
-                self._store.write(_name(1), b"")
-            else:
+            if number > 1:
                 self._store.delete(_name(number))
-            removed.append(number)
+            elif size:
+                self._store.write(_name(number), b"")
         return removed
 
     def remove(self) -> None:
@@ -139,8 +144,12 @@ class Chain:
 
     def _listed(self) -> list[int]:
         """List every record, also one that a late writer left below the range."""
+        return [number for number, size in self._entries() if size]
+
+    def _entries(self) -> list[tuple[int, int]]:
+        """List the number and size of every record, also of emptied ones."""
         matches = ((_NAME.fullmatch(entry.path), entry.size) for entry in self._store.list())
-        return [int(match[1]) for match, size in matches if match and size]
+        return [(int(match[1]), size) for match, size in matches if match]
 
     def _probe(self, hint: int) -> ChainRecord | None:
         """Search upwards from a hint; return record 0 for an empty chain, and None if a listing is needed."""
@@ -173,7 +182,8 @@ class Chain:
 
     def _settle(self, number: int, checksum: int) -> None:
         """Check a record whose base was removed: return if it is part of the chain, raise if not."""
-        standing = self._listed()
+        entries = self._entries()
+        standing = [at for at, size in entries if size]
         if standing == [number]:
             if self._is_removed():
                 self._store.delete(_name(number))
@@ -190,8 +200,8 @@ class Chain:
                 "before appending"
             )
         # Check after the listing: if a successor of our record existed and both were being trimmed, ours would be
-        # removed first.
-        if number + 1 in standing or not self._stands(number, checksum):
+        # removed first. The successor may be emptied before that.
+        if any(at == number + 1 for at, _ in entries) or not self._stands(number, checksum):
             raise FencedError(
                 f"record {number} of the chain at {self.url} was created, but its base is already removed "
                 f"and others have gone on to {standing[-1]}; "

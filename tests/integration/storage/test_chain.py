@@ -92,7 +92,7 @@ def test_trim_goes_upward_so_that_a_crash_leaves_an_unbroken_run(store, monkeypa
     monkeypatch.setattr(type(store), "delete", lambda self, path: (order.append(path), real(self, path))[1])
     chain.trim(5)
     assert order == sorted(order)
-    assert len(order) == 3, "record 1 is emptied, not removed"
+    assert len(order) == 2, "the records 1 and 4 are emptied, not removed"
 
 
 def test_a_removed_record_is_not_found_and_cannot_be_made_again(store):
@@ -109,7 +109,28 @@ def test_a_late_writer_below_the_run_is_fenced_and_leaves_nothing(store):
     with pytest.raises(TrimmedError, match="stands at 9"):
         late.append(4, b"late")
     assert late.numbers() == [7, 8, 9]
-    assert len(store.list("chain")) == 4, "7, 8, 9 and the emptied 1"
+    assert len(store.list("chain")) == 5, "7, 8, 9 and the emptied 1 and 6"
+
+
+def test_a_late_writer_s_record_is_never_next_to_the_run(store, monkeypatch):
+    """Its writer is killed before it looks back. In the middle of a trim, its record must not extend the run either."""
+    chain, late = begun(store, 9), store.at("chain")
+    seen = []
+    real = type(store).delete
+
+    def delete(self, path):
+        real(self, path)
+        late.create(path, b"late")
+        seen.append(Chain(store, "chain").numbers())
+
+    with monkeypatch.context() as patching:
+        patching.setattr(type(store), "delete", delete)
+        chain.trim(7)
+    assert seen == [[7, 8, 9]] * 4
+    assert not late.create(f"{6:020}.rec", b"late")
+    assert chain.numbers() == [7, 8, 9]
+    chain.trim(9)
+    assert [int(entry.path[:20]) for entry in late.list()] == [1, 8, 9], "what late writers left is removed too"
 
 
 def test_a_late_writer_is_not_fooled_by_the_rest_of_another_late_one(store):

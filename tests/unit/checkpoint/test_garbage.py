@@ -186,6 +186,29 @@ def test_a_savepoint_holds_its_files_until_it_is_dropped():
     assert {file.name for file in saved.files()} <= set(sweep(world.job).files)
 
 
+def test_a_collection_keeps_files_of_checkpoints_that_a_running_job_makes_meanwhile(monkeypatch):
+    """They are more than `keep`, and all of them are kept: somebody may name one, restore it or read it."""
+    world = World()
+    for _ in range(3):
+        world.commit(snapshot=True)
+    listed = type(world.job.folder).list
+
+    def busy(self, *where):
+        monkeypatch.undo()
+        for _ in range(3):
+            world.commit(snapshot=True)
+        return listed(self, *where)
+
+    collector = StreamCheckpoints(world.store, "job")
+    real = collector.retain
+    monkeypatch.setattr(
+        collector, "retain", lambda keep: (real(keep), monkeypatch.setattr(type(world.job.folder), "list", busy))
+    )
+    collect(collector, grace=0, now=NOW * 10, keep=1)
+    for state in world.job.list():
+        assert {file.name for file in state.files()} <= world.names()
+
+
 def test_an_expired_readers_pin_is_removed_after_the_grace_period():
     world = World()
     world.commit()

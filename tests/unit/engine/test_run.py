@@ -13,6 +13,7 @@ from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._connectors.memory.collect import Collect
 from tidewheel._core import faults
 from tidewheel._core.faults import InjectedFault
+from tidewheel._engine.run import JobRun
 from tidewheel._engine.stopped_job import StoppedJob, states
 from tidewheel._spark.driver import Driver
 from tidewheel.checkpoints import CheckpointId
@@ -319,6 +320,20 @@ def test_output_of_a_sink_that_the_program_has_can_be_left_in_place_too(abandone
     with MemoryRun(abandoned.job()):
         pass
     assert len(lines(tmp_path)) == 3
+
+
+def test_an_overtaken_run_does_not_take_back_the_output_of_its_successor(abandoned, tmp_path):
+    run = JobRun(abandoned.job(), abandoned.job().plan())
+    run.begin()
+    with MemoryRun(abandoned.job(), take_over=True) as successor:
+        successor.batch(rows(5))
+        successor.batch(rows(6))
+        there = lines(tmp_path)
+        assert len(there) == 3
+        # It was paused after its claim, and knows nothing of its successor.
+        run.publish_left(None)
+        assert lines(tmp_path) == there
+    run.release()
 
 
 def test_a_sink_that_cannot_take_back_may_keep_what_is_void():

@@ -1,0 +1,135 @@
+"""Put the simulated time, threads, network and random numbers into the modules of Tidewheel.
+
+What a module gets is decided by what it imports: `time`, `threading`, `secrets`, `socket`, `random`, `uuid`, and the names of
+`concurrent.futures`. Functions that have a clock as a default get the simulated one.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib
+import os
+import random
+import secrets
+import socket
+import sys
+import threading
+import time
+import uuid
+from functools import cache
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+
+from simulation import primitives
+from simulation.primitives import scheduler
+
+_MODULES: dict[int, Any] = {
+    id(time): primitives.clock,
+    id(threading): primitives.threads,
+    id(secrets): primitives.tokens,
+    id(socket): primitives.network,
+    id(random): primitives.dice,
+    id(uuid): primitives.uuids,
+    id(concurrent.futures.ThreadPoolExecutor): primitives.Executor,
+    id(concurrent.futures.Future): primitives.Future,
+    id(concurrent.futures.wait): primitives.wait_all,
+}
+_CLOCKS: dict[int, Any] = {
+    id(time.time): primitives.clock.time,
+    id(time.time_ns): primitives.clock.time_ns,
+    id(time.monotonic): primitives.clock.monotonic,
+    id(time.monotonic_ns): primitives.clock.monotonic_ns,
+}
+_PARTS = (
+    "_engine",
+    "_checkpoint",
+    "_storage",
+    "_cells",
+    "_state",
+    "_core.threads",
+    "_core.retry",
+    "fleet",
+    "_connectors.files",
+)
+_REAL = ("tidewheel._storage.file", "tidewheel._storage.scratch", "tidewheel._cells.type_description")
+"""Modules that keep what they have: nothing simulated reaches them, or they use `uuid` for its types."""
+
+
+class Clients:
+    """Stands in for the module `obstore`: finds the client of the history that is played."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(scheduler().client, name)  # type: ignore[attr-defined]
+
+
+class _Os(SimpleNamespace):
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+def install(patch: Any) -> None:
+    """Patch all modules, by `patch.setattr(module, name, value)`. What is imported later is not patched."""
+    for name in (
+        "tidewheel._engine.stopped_job",
+        "tidewheel._storage.remote",
+        "tidewheel._cells.backends.objectstore",
+        "tidewheel._cells.lease",
+        "tidewheel._connectors.files.sink",
+        "tidewheel._checkpoint.tools.fork",
+        "tidewheel._checkpoint.tools.verify",
+        "tidewheel.fleet._nodes.node",
+        "tidewheel.fleet._nodes.coordinator",
+        "tidewheel.fleet._nodes.router",
+        "tidewheel.fleet._inbox.file",
+    ):
+        importlib.import_module(name)
+    from tidewheel._cells import dict_keys
+    from tidewheel._cells import lease as cell_lease
+    from tidewheel._cells.backends import chained
+    from tidewheel._cells.deadline import seconds_since_boot
+    from tidewheel._engine import job_lease
+    from tidewheel._storage import remote
+    from tidewheel.fleet._nodes import runs
+
+    boot_clock = {id(seconds_since_boot): primitives.clock.monotonic}
+    modules, clocks = {**_MODULES, **boot_clock}, {**_CLOCKS, **boot_clock}
+    for module in _loaded():
+        for name, value in list(vars(module).items()):
+            if id(value) in modules:
+                patch.setattr(module, name, modules[id(value)])
+        for function in _functions(module):
+            defaults, keywords = function.__defaults__ or (), function.__kwdefaults__ or {}
+            if any(id(value) in clocks for value in (*defaults, *keywords.values())):
+                patch.setattr(
+                    function, "__defaults__", tuple(clocks.get(id(value), value) for value in defaults) or None
+                )
+                patch.setattr(
+                    function, "__kwdefaults__", {key: clocks.get(id(value), value) for key, value in keywords.items()}
+                )
+    # Suspended writers must meet trimmed records in histories of a few writes.
+    patch.setattr(chained, "_TRIM_EVERY", 3)
+    # Opening a cell looks at its type each time, which takes longer than all the rest.
+    patch.setattr(
+        dict_keys, "known", SimpleNamespace(**{**vars(dict_keys.known), "type_info": cache(dict_keys.known.type_info)})
+    )
+    patch.setattr(remote, "obstore", Clients())
+    patch.setattr(remote, "_client", lambda url: urlsplit(url).path.strip("/"))
+    own = _Os(getpid=lambda: scheduler().process.pid)
+    for module in (job_lease, cell_lease, runs):
+        patch.setattr(module, "os", own)
+    patch.setattr(job_lease, "boot_id", lambda: f"boot of {scheduler().process.host.name}")
+    patch.setattr(job_lease, "_processes", lambda: "")
+    patch.setattr(job_lease, "_process_started", lambda pid: scheduler().started(pid))  # type: ignore[attr-defined]
+
+
+def _loaded() -> list[ModuleType]:
+    wanted = tuple(f"tidewheel.{part}" for part in _PARTS)
+    found = [module for name, module in sys.modules.items() if name.startswith(wanted) and name not in _REAL]
+    return [module for module in found if module is not None]
+
+
+def _functions(module: ModuleType) -> list[FunctionType]:
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+    methods = [method for each in own if isinstance(each, type) for method in vars(each).values()]
+    return [each for each in (*own, *methods) if isinstance(each, FunctionType)]
