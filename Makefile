@@ -141,8 +141,8 @@ bench-latency: setup  ## from publish to visible, NATS and Kafka, exactly once, 
 bench-connectors: setup  ## connectors beside the plain clients of Kafka, NATS, PostgreSQL and Delta
 	@$(BIN)/python -m benchmarks.connectors.run $(BENCH)
 
-bench-lake: setup  ## Delta and Iceberg tables beside their plain clients, driver memory, compaction
-	@$(BIN)/python -m benchmarks.lake $(BENCH)
+bench-lake: setup  ## Delta and Iceberg tables beside their plain clients, driver memory, compaction, the seam of a chain
+	@$(BIN)/python -m benchmarks.lake.run $(BENCH)
 
 bench-observe: setup  ## what history, metrics and logs cost: all on against all off
 	@$(BIN)/python -m benchmarks.observe $(BENCH)

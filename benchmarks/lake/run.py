@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 from benchmarks.connectors.sinks import BATCH, batches, compared
+from benchmarks.lake import chain
 
 from tidewheel import sinks
 from tidewheel._connectors.iceberg.catalog import TableName
@@ -200,9 +201,10 @@ def main() -> None:
             print(found)
         found["compacted_files_ratio"] = compacted(folder)
     grown = subprocess.run(
-        [sys.executable, "-m", "benchmarks.lake", "memory"], check=True, capture_output=True, text=True
+        [sys.executable, "-m", "benchmarks.lake.run", "memory"], check=True, capture_output=True, text=True
     ).stdout
     found["driver_mb_per_million_rows"] = float(grown.splitlines()[-1]) / 4
+    found |= chain.measure()
     print(json.dumps({name: round(value, 2) for name, value in found.items()}))
 
 
