@@ -215,10 +215,10 @@ class WindowSteps(JoinSteps[Key, Value]):
         from tidewheel._program.side_outputs import WindowedStream
 
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise GraphError(f"operator {name!r}: top takes how many records to emit, at least 1, not {n!r}")
+            raise GraphError(f"step {name!r}: top takes how many records to emit, at least 1, not {n!r}")
         columns = (per,) if isinstance(per, str) else tuple(per) if isinstance(per, list) else ()
         if not columns or not all(isinstance(column, str) for column in columns):
-            raise GraphError(f"operator {name!r}: per= is a column, or a list of columns, not {per!r}")
+            raise GraphError(f"step {name!r}: per= is a column, or a list of columns, not {per!r}")
         key = columns[0] if len(columns) == 1 else Per(columns)
         function = FieldGetter(by) if isinstance(by, str) else checked_function(name, by, "value")
         final = self
