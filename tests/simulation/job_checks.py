@@ -52,7 +52,10 @@ class JobChecks:
             if data:
                 self._committed(job, number, data)
             else:
-                self.standing[job].pop(number, None)
+                # Records at and below an emptied one are not part of the chain any more.
+                standing = self.standing[job]
+                for at in [at for at in standing if at <= number]:
+                    del standing[at]
         elif match := _OUTPUT.fullmatch(where):
             self._placed(where, match[1], int(match[2]), data)
 
