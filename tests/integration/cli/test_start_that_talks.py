@@ -284,7 +284,7 @@ class StandIn:
     def __init__(self, told: bool) -> None:
         self.cells, self._told = self, told
 
-    def stop_ordered(self, run: str) -> bool:
+    def stop_ordered(self) -> bool:
         return self._told
 
     def enter(self, phase: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,15 +25,23 @@ def spark() -> SparkSession:
     return session("local[1]")
 
 
+def checkpoint(name: str, folder: Path) -> str:
+    """Copy a checkpoint; Spark stores the absolute path of a schema in it."""
+    copied = shutil.copytree(CHECKPOINTS / name, folder / name)
+    for file in copied.glob("state/*/_metadata/v2/*"):
+        file.write_text(file.read_text().replace("file:/tmp/mig/w/cp-tws/", f"file:{copied}/"))
+    return str(copied)
+
+
 def states_of(spark: SparkSession, name: str) -> dict:
     (operator,) = operators(spark, str(CHECKPOINTS / name))
     return {old.key: old for old in states(spark, str(CHECKPOINTS / name), operator, 0, now=0)}
 
 
-def test_variables_of_transform_with_state_are_values_lists_and_dicts(spark):
+def test_variables_of_transform_with_state_are_values_lists_and_dicts(spark, tmp_path):
     values = {"total": {"n": 2, "sum": 4.0}, "recent": [1.0, 3.0], "kinds": {"k": 1, "l": 1}}
     expires = {"last": EXPIRES, "tm": {"k": EXPIRES, "l": EXPIRES}}
-    found = states_of(spark, "transform_with_state")
+    found = states_of(spark, checkpoint("transform_with_state", tmp_path))
     assert found["a"] == SparkState("a", {**values, "last": "z", "tm": {"k": 1, "l": 1}}, (FIRES,), expires)
     assert found["b"].values["recent"] == [2.0]
 

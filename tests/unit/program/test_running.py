@@ -227,7 +227,7 @@ def test_a_query_before_the_first_commit_says_that_the_run_is_starting():
 
 @pytest.mark.parametrize("tasks", [0, -1, "2", 1.5])
 def test_a_number_of_tasks_that_cannot_be_is_refused_before_the_start(tasks):
-    with pytest.raises(ConfigError, match="parallelism must be a whole number from 1, not"):
+    with pytest.raises(ConfigError, match="parallelism must be a whole number from 1, or 'auto', not"):
         job_of_one_source().run(parallelism=tasks)
 
 
