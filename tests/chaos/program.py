@@ -49,6 +49,10 @@ def set_clock(seconds: list[int]) -> None:
     time.time_ns = lambda: true_time_ns() + next(ahead) * 10**9
 
 
+def report_phase(phase: str | None) -> None:
+    print(f"phase {phase}", flush=True)
+
+
 def accepted(found) -> bool:
     print(f"compared {found.batches} batches: {'same' if found.same else found}", flush=True)
     return found.same
@@ -69,7 +73,7 @@ def main() -> int:
                 master="local[2]",
                 until="end" if options.get("bounded", "yes") == "yes" else None,
                 lease=options.get("lease", "15 s"),
-                on_phase=lambda phase: print(f"phase {phase}", flush=True),
+                on_phase=report_phase if options.get("as") == "standby" else None,
                 local=options.get("local", f"{folder}/local"),
                 take_over=options.get("take_over") == "yes",
                 restarts=int(options.get("restarts", 0)),
