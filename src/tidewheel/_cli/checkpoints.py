@@ -18,7 +18,18 @@ from tidewheel._cli.duration import duration
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import show as show_error
 from tidewheel._cli.program import load_job, split_target
-from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, at_of, shown, size, when
+from tidewheel._cli.stored import (
+    DEFAULT_STATE,
+    AsJson,
+    JobName,
+    JobOrProgram,
+    State,
+    StateOrProgram,
+    at_of,
+    shown,
+    size,
+    when,
+)
 from tidewheel._engine.job_status import table_versions
 from tidewheel._engine.plan_sinks import sinks_of
 from tidewheel._program.stored_job import StoredJob
@@ -241,19 +252,8 @@ def release(job: JobName, state: State = DEFAULT_STATE) -> None:
 
 @app.command()
 def gc(
-    target: Annotated[
-        str, typer.Argument(metavar="JOB|PROGRAM[:JOB]", help="The job's name, or its program: a Python file.")
-    ],
-    state: Annotated[
-        str | None,
-        typer.Option(
-            "--state",
-            "-s",
-            metavar="URL",
-            envvar="TIDEWHEEL_STATE",
-            help=f"The job's state URL; by default the program's, or {DEFAULT_STATE}.",
-        ),
-    ] = None,
+    target: JobOrProgram,
+    state: StateOrProgram = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     keep: Annotated[
         int | None, typer.Option(min=1, help="First drop all but this many of the newest checkpoints.")

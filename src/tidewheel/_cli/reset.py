@@ -8,7 +8,7 @@ import typer
 
 from tidewheel._cli.echo import echo
 from tidewheel._cli.program import load_job, split_target
-from tidewheel._cli.stored import DEFAULT_STATE, CellsUrl, job_place, size
+from tidewheel._cli.stored import DEFAULT_STATE, CellsUrl, JobOrProgram, StateOrProgram, job_place, size
 from tidewheel.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
@@ -19,19 +19,8 @@ if TYPE_CHECKING:
 
 
 def reset(
-    target: Annotated[
-        str, typer.Argument(metavar="JOB|PROGRAM[:JOB]", help="The job's name, or its program: a Python file.")
-    ],
-    state: Annotated[
-        str | None,
-        typer.Option(
-            "--state",
-            "-s",
-            metavar="URL",
-            envvar="TIDEWHEEL_STATE",
-            help=f"The job's state URL; by default the program's, or {DEFAULT_STATE}.",
-        ),
-    ] = None,
+    target: JobOrProgram,
+    state: StateOrProgram = None,
     output: Annotated[
         bool, typer.Option("--output", help="Also delete the output of the job's sinks; needs the program.")
     ] = False,

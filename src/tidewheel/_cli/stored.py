@@ -41,6 +41,19 @@ State = Annotated[
         help="The state URL: file:///data/state, s3://bucket/prefix, …",
     ),
 ]
+JobOrProgram = Annotated[
+    str, typer.Argument(metavar="JOB|PROGRAM[:JOB]", help="The job's name, or its program: a Python file.")
+]
+StateOrProgram = Annotated[
+    str | None,
+    typer.Option(
+        "--state",
+        "-s",
+        metavar="URL",
+        envvar="TIDEWHEEL_STATE",
+        help=f"The job's state URL; by default the program's, or {DEFAULT_STATE}.",
+    ),
+]
 ProgramState = Annotated[
     str | None,
     typer.Option(
