@@ -4,7 +4,7 @@ from tidewheel._checkpoint.manager import CheckpointManager
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.seed_layout import from_seed, to_seed
 from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
-from tidewheel._engine.migration import FromSpark, SparkState
+from tidewheel._imports.migration import FromSpark, SparkState
 
 __all__ = [
     "CheckpointId",

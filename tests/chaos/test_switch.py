@@ -21,7 +21,7 @@ UNCLAIMED = ("switch.forked", "switch.caught-up")
 def points_of_a_switch() -> list[str]:
     """Return the fault points of a switch, as a process of its own knows them."""
     said = subprocess.run(
-        [sys.executable, "-c", "import tidewheel._engine.switch_run, tidewheel._core.faults as f; print(*f.POINTS)"],
+        [sys.executable, "-c", "import tidewheel._replay.switch_run, tidewheel._core.faults as f; print(*f.POINTS)"],
         capture_output=True,
         text=True,
         check=True,

@@ -25,6 +25,7 @@ LAYERS = [
     ["_engine"],
     ["fleet._nodes"],
     ["_spark"],
+    ["_replay", "_imports"],
     ["_program", "_doctor", "fleet._spark_engine"],
     ["_testing", "_ui"],
     ["_cli"],
@@ -51,7 +52,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 PARTS = {"_ui.cli": "_cli", "fleet._cli": "_cli", "fleet._inbox": "_connectors"}
 """Parts of optional subjects that count as a part of another package."""
 
-SPARK = {"_spark", "_connectors", "_testing", "_program", "fleet._spark_engine"}
+SPARK = {"_spark", "_imports", "_connectors", "_testing", "_program", "fleet._spark_engine"}
 """What may import pyspark, and even these when they are used, not when they are imported."""
 
 

@@ -20,9 +20,9 @@ from tidewheel._values.records import field_names, has_fields, optional_field
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidewheel._engine.key_trace import TracedMessage
-    from tidewheel._engine.replay import WrittenRow
     from tidewheel._program.stored_job import StoredJob
+    from tidewheel._replay.key_trace import TracedMessage
+    from tidewheel._replay.replay import WrittenRow
 
 COMMAND_CLASS = TakesNegativeNumbers
 
@@ -117,7 +117,7 @@ def _explain_records(
     last: int | None,
     as_json: bool,
 ) -> None:
-    from tidewheel._engine.replay import replayable
+    from tidewheel._replay.replay import replayable
 
     batches = replayable(stored.checkpoints)[-last if last else 0 :]
     times = {manifest.sequence: manifest.id.created_at for manifest in stored.list()}

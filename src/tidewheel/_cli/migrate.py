@@ -51,7 +51,7 @@ def migrate(
 
     Exit status: 0 everything was migrated or, with --dry-run, can be; 1 otherwise.
     """
-    from tidewheel._spark.migrate import migrate as migrated
+    from tidewheel._imports.migrate import migrate as migrated
 
     path, variable = split_target(program)
     module = load_program(path)

@@ -166,7 +166,7 @@ def import_(
         tidewheel state import enrich.py country customers.csv --key user --value country
     """
     from tidewheel._cli.program import load_job
-    from tidewheel._engine.import_state import import_state
+    from tidewheel._imports.import_state import import_state
 
     job = load_job(program)
     if state is not None:

@@ -21,7 +21,7 @@ from tidewheel._storage import absolute
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidewheel._engine.switch_run import Switching
+    from tidewheel._replay.switch_run import Switching
 
 
 @with_run_options(environment={"state": "TIDEWHEEL_STATE"})

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from tidewheel._checkpoint.tools.state_reader import Found
     from tidewheel._engine.lookup import Lookup
-    from tidewheel._engine.switch_run import Switching
     from tidewheel._program.running import Run
+    from tidewheel._replay.switch_run import Switching
     from tidewheel._spark.old_options import OldArguments
     from tidewheel._spark.options import Parallelism, RunOptions, Until
     from tidewheel._spark.progress import RunResult
@@ -413,7 +413,7 @@ class Job:
         >>> job.import_state("largest", [(0, 100), (1, 99)]), job.query("largest", 0).value
         (2, 100)
         """
-        from tidewheel._engine.import_state import import_state
+        from tidewheel._imports.import_state import import_state
 
         return import_state(self, step, rows, key=key, value=value, key_type=key_type).keys
 

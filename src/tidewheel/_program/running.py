@@ -19,9 +19,9 @@ from tidewheel.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
     from tidewheel._checkpoint.tools.state_reader import Found
-    from tidewheel._engine.switch_run import Accept
     from tidewheel._observe.metrics import Metrics
     from tidewheel._program.job import Job
+    from tidewheel._replay.switch_run import Accept
     from tidewheel._spark.options import RunOptions
     from tidewheel._spark.progress import BatchProgress, RunResult
 
@@ -290,7 +290,7 @@ def run_on_spark(job: Job, options: RunOptions, terms: SwitchTerms | StandbyTerm
             driver = Driver(job, plan, options, standby, metrics=metrics)
             standby.stand_by, standby.warm = driver.stand_by, driver.warm
             return driver
-        from tidewheel._engine.switch_run import SwitchRun
+        from tidewheel._replay.switch_run import SwitchRun
 
         switch = SwitchRun(job, plan, terms_of(options), terms.last, terms.accept)
         driver = Driver(job, plan, options, switch, metrics=metrics)

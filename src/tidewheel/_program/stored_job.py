@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from tidewheel._checkpoint.tools.key_history import KeyChanges, KeyHistory
     from tidewheel._checkpoint.tools.verify import Verification
     from tidewheel._engine.job_status import JobStatus
-    from tidewheel._engine.key_trace import TracedMessage
-    from tidewheel._engine.replay import Replayed, WrittenRow
-    from tidewheel._engine.shadow import Shadowed
     from tidewheel._program.job import Job
+    from tidewheel._replay.key_trace import TracedMessage
+    from tidewheel._replay.replay import Replayed, WrittenRow
+    from tidewheel._replay.shadow import Shadowed
 
     _Messages = list[TracedMessage]
     _Pins = list[Pin]
@@ -188,7 +188,7 @@ class StoredJob:
         `key` also in each function that gets a message of this key. The
         sequence "next" runs the batch after the newest commit, which may have failed; there is nothing to compare.
         """
-        from tidewheel._engine.replay import replay, run_next
+        from tidewheel._replay.replay import replay, run_next
 
         if sequence == "next":
             return run_next(program, self.store, debug=debug, key=key)
@@ -211,7 +211,7 @@ class StoredJob:
         may be running. `old` is the program that made the commits: with it, rows are compared one by one; without it,
         state and numbers of rows. `allow_dropped_state` names steps that the program lacks.
         """
-        from tidewheel._engine.shadow import shadow
+        from tidewheel._replay.shadow import shadow
 
         return shadow(
             program,
@@ -262,7 +262,7 @@ class StoredJob:
         Each has its origin, and the state before and after it. The batch runs again, as in `replay`, one message at a
         time, which takes about a millisecond for each record of the batch. `changed` as for `replay`.
         """
-        from tidewheel._engine.replay import messages_of_key
+        from tidewheel._replay.replay import messages_of_key
 
         return messages_of_key(program.plan(), self.store, sequence, step, key, changed=changed)
 
@@ -273,7 +273,7 @@ class StoredJob:
 
         All kept batches run again, as in `replay`; `changed` is as there.
         """
-        from tidewheel._engine.replay import rows_written
+        from tidewheel._replay.replay import rows_written
 
         return rows_written(program.plan(), self.store, sink, where, changed=changed)
 

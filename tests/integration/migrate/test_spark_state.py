@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tidewheel._cli import app
-from tidewheel._engine.migration import SparkState
+from tidewheel._imports.migration import SparkState
+from tidewheel._imports.spark_state import SparkOperator, operators, states, unexpired
 from tidewheel._spark.session import session
-from tidewheel._spark.spark_state import SparkOperator, operators, states, unexpired
 from tidewheel.errors import StateError
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"

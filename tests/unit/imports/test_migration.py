@@ -9,8 +9,8 @@ import pytest
 from tidewheel import Job, StatefulLogic, sinks, sources
 from tidewheel._checkpoint.spark_folder import spark_folder
 from tidewheel._core.keys import shard_of, to_stored
-from tidewheel._engine.imported_step import ImportedStep
-from tidewheel._engine.migration import FromSpark, SparkState, StepMigration, assigned, entries_of, source_position
+from tidewheel._imports.imported_step import ImportedStep
+from tidewheel._imports.migration import FromSpark, SparkState, StepMigration, assigned, entries_of, source_position
 from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._state.timers import Timer, decode
 from tidewheel.errors import ConfigError, StateError

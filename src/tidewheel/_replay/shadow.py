@@ -18,13 +18,13 @@ from tidewheel._checkpoint.tools.savepoint import find
 from tidewheel._checkpoint.tools.state_reader import held
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import is_computed
-from tidewheel._engine.follower import Follower
 from tidewheel._engine.one_task import run_in_one_task
 from tidewheel._engine.program_job import ProgramJob
-from tidewheel._engine.recorded_input import RecordedInput
-from tidewheel._engine.recording_sinks import Rows, comparable, recording
 from tidewheel._engine.report import Report
 from tidewheel._engine.task import SourceSplit
+from tidewheel._replay.follower import Follower
+from tidewheel._replay.recorded_input import RecordedInput
+from tidewheel._replay.recording_sinks import Rows, comparable, recording
 from tidewheel._state.beside import readable_key
 from tidewheel._state.local_copies import temporary_copies
 from tidewheel._storage import Store, open_store

@@ -31,12 +31,12 @@ from tidewheel._engine.claimed_job import check_no_move
 from tidewheel._engine.commit import is_computed
 from tidewheel._engine.control import order_stop
 from tidewheel._engine.declaration import declare
-from tidewheel._engine.follower import Compute, Follower
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.program_job import ProgramJob
-from tidewheel._engine.recorded_input import RecordedInput
-from tidewheel._engine.shadow import batches_since
 from tidewheel._engine.take_over_run import TakeOverRun
+from tidewheel._replay.follower import Compute, Follower
+from tidewheel._replay.recorded_input import RecordedInput
+from tidewheel._replay.shadow import batches_since
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel.errors import ConfigError, NotFound, StateError
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from tidewheel._checkpoint.tools.exact_rows import EXACT, exact_of, plain_key, rows_of
-from tidewheel._engine.import_columns import StateColumns, check_columns
-from tidewheel._engine.import_keys import ImportedKeys
-from tidewheel._engine.import_text import CsvRows, JsonRows, TextRows, text_format
-from tidewheel._engine.imported_step import ImportedStep, commit_import, key_twice
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.run import JobRun
+from tidewheel._imports.columns import StateColumns, check_columns
+from tidewheel._imports.imported_step import ImportedStep, commit_import, key_twice
+from tidewheel._imports.keys import ImportedKeys
+from tidewheel._imports.text import CsvRows, JsonRows, TextRows, text_format
 from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._values.shape import DICT, VALUE
 from tidewheel.errors import ConfigError, StateError, StepError

@@ -18,8 +18,8 @@ from msgspec import inspect
 
 from tidewheel._connectors.files.extensions import format_by_name, listed_files
 from tidewheel._core.undecodable import UNDECODABLE
-from tidewheel._engine.import_columns import RECORDS, StateColumns, alone, type_info, type_name
-from tidewheel._engine.import_keys import ImportedKeys
+from tidewheel._imports.columns import RECORDS, StateColumns, alone, type_info, type_name
+from tidewheel._imports.keys import ImportedKeys
 from tidewheel._values.shape import VALUE
 from tidewheel.errors import ConfigError, StateError
 

@@ -29,16 +29,16 @@ from tidewheel._engine.commit import epoch_due, is_computed, next_shards
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import check_program
 from tidewheel._engine.evolve import fitted
-from tidewheel._engine.key_debugging import KeyDebugging
 from tidewheel._engine.key_kinds import without_state
-from tidewheel._engine.key_trace import KeyTrace, TracedMessage
 from tidewheel._engine.one_task import MakeStep, run_in_one_task
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.program_job import ProgramJob
-from tidewheel._engine.recorded_input import RecordedInput
-from tidewheel._engine.recording_sinks import Rows, comparable, recording
 from tidewheel._engine.report import Report
 from tidewheel._engine.task import SourceSplit
+from tidewheel._replay.key_debugging import KeyDebugging
+from tidewheel._replay.key_trace import KeyTrace, TracedMessage
+from tidewheel._replay.recorded_input import RecordedInput
+from tidewheel._replay.recording_sinks import Rows, comparable, recording
 from tidewheel._state.local_copies import temporary_copies
 from tidewheel._storage import Store, open_store
 from tidewheel._storage.chain import Chain

@@ -7,9 +7,9 @@ from typing import Any
 
 from tidewheel._core.user_code import stopping_in_functions
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.key_trace import is_stepwise
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.task import TaskIdentity, TaskStep
+from tidewheel._replay.key_trace import is_stepwise
 from tidewheel._values import Batch
 
 

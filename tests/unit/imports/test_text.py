@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tidewheel import Job, StoredJob
 from tidewheel._cli import app
-from tidewheel._engine import import_text
+from tidewheel._imports import text as import_text
 from tidewheel.errors import ConfigError, StateError, StepError
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable

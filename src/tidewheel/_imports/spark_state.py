@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructField, StructType
 
-from tidewheel._engine.import_state import frame_columns
-from tidewheel._engine.migration import SparkState
+from tidewheel._imports.import_state import frame_columns
+from tidewheel._imports.migration import SparkState
 from tidewheel._state.timers import Clock
 from tidewheel.errors import StateError
 

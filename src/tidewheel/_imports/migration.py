@@ -12,7 +12,7 @@ from tidewheel._checkpoint.spark_log import numbered
 from tidewheel._connectors.source import Source
 from tidewheel._core.user_code import described
 from tidewheel._engine.continued_sources import kind_of
-from tidewheel._engine.imported_step import ImportedStep
+from tidewheel._imports.imported_step import ImportedStep
 from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._state.timers import Clock, Timer
 from tidewheel.errors import ConfigError, StateError

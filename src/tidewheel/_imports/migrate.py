@@ -16,8 +16,11 @@ from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._connectors.source import Source
 from tidewheel._engine.commit import SourceProgress
 from tidewheel._engine.continued_sources import job_sources, kind_of
-from tidewheel._engine.imported_step import ImportedStep, check_no_batch, commit_import, importable, key_twice
-from tidewheel._engine.migration import (
+from tidewheel._engine.program_job import ProgramJob
+from tidewheel._engine.run import JobRun
+from tidewheel._engine.seen_files import SeenFiles
+from tidewheel._imports.imported_step import ImportedStep, check_no_batch, commit_import, importable, key_twice
+from tidewheel._imports.migration import (
     FromSpark,
     Migrations,
     SparkState,
@@ -26,11 +29,8 @@ from tidewheel._engine.migration import (
     entries_of,
     source_position,
 )
-from tidewheel._engine.program_job import ProgramJob
-from tidewheel._engine.run import JobRun
-from tidewheel._engine.seen_files import SeenFiles
+from tidewheel._imports.spark_state import SparkOperator, operators, states
 from tidewheel._spark.session import session
-from tidewheel._spark.spark_state import SparkOperator, operators, states
 from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, StateError, StepError

@@ -22,9 +22,9 @@ from tidewheel._engine.commit import SourceProgress, epoch_due, next_manifest
 from tidewheel._engine.evolve import evolve, fitted
 from tidewheel._engine.key_kinds import without_state
 from tidewheel._engine.program_job import ProgramJob
-from tidewheel._engine.recorded_input import RecordedInput
 from tidewheel._engine.report import Report
 from tidewheel._engine.task import SourceSplit
+from tidewheel._replay.recorded_input import RecordedInput
 from tidewheel._storage import Store
 from tidewheel.errors import ConfigError
 

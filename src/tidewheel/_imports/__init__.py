@@ -1,0 +1,1 @@
+"""State that a job gets before its first batch: from files, or from a Spark query."""
