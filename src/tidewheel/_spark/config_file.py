@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tidewheel._spark.options import OPTIONS
+from tidewheel._spark.options import OPTIONS, RunOptions
 from tidewheel.errors import ConfigError, TidewheelError
 
 FILE = "tidewheel.toml"
@@ -20,17 +20,22 @@ _HEADER = re.compile(r"\s*\[([^\[\]]+)\]")
 
 
 def read_options(path: str | PathLike[str], profile: str | None) -> dict[str, Any]:
-    """Return the options of a file by name: those of `[run]`, replaced by those of the profile."""
+    """Return the options of a file by name: those of `[run]`, replaced by those of the profile.
+
+    All profiles are checked, so that a development machine finds an error in the profile of production.
+    """
     file = _File(Path(path))
     file.check_names((), file.content, _TABLES)
-    options = file.options("run")
-    profiles = file.table("profiles")
-    for name in profiles:
-        file.table("profiles", name)
-    if profile is not None and profile not in profiles:
+    common = file.checked(file.options("run"), "run")
+    profiles = {
+        name: file.checked(common | file.options("profiles", name), "profiles", name) for name in file.table("profiles")
+    }
+    if profile is None:
+        return common
+    if profile not in profiles:
         known = f"it has {', '.join(profiles)}" if profiles else "it has no [profiles.NAME] table"
         raise ConfigError(f"{file.path} has no profile {profile!r}; {known}{_meant(profile, profiles)}")
-    return options if profile is None else options | file.options("profiles", profile)
+    return profiles[profile]
 
 
 class _File:
@@ -70,7 +75,15 @@ class _File:
             try:
                 OPTIONS[name].check(name, value)
             except TidewheelError as error:
-                raise ConfigError(f"{self.where(names, name)}: {error}") from None
+                raise ConfigError(f"{self.where(names, name)}: [{'.'.join(names)}] {error}") from None
+        return options
+
+    def checked(self, options: dict[str, Any], *names: str) -> dict[str, Any]:
+        """Return the options of a table; raise if they exclude each other."""
+        try:
+            RunOptions(**options)
+        except TidewheelError as error:
+            raise ConfigError(f"{self.path}, [{'.'.join(names)}]: {error}") from None
         return options
 
     def check_names(self, names: tuple[str, ...], found: dict[str, Any], allowed: Collection[str]) -> None:

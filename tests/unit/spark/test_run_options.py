@@ -156,11 +156,11 @@ def test_a_profile_replaces_options_of_all_profiles(config):
         ("[run]\ntake-over = true\n", r"line 2: \[run\] has no option 'take-over'; did you mean 'take_over'\?"),
         (
             '[profiles.laptop]\nevery = "1 second"\n[profiles.staging]\nevery = "1 fortnight"\n',
-            r"tidewheel.toml, line 4: every cannot be read from '1 fortnight'; write it as",
+            r"tidewheel.toml, line 4: \[profiles.staging\] every cannot be read from '1 fortnight'; write it as",
         ),
         (
             "profiles.staging = { restarts = -1 }\n",
-            "key profiles.staging.restarts: restarts must be a whole number from 0",
+            r"key profiles.staging.restarts: \[profiles.staging\] restarts must be a whole number from 0",
         ),
         ("[profiles]\nstaging = 3\n", r"line 2: profiles.staging must be a table, written \[profiles.staging\], not 3"),
         ("[profiles.laptop]\n", "tidewheel.toml has no profile 'staging'; it has laptop"),
@@ -173,6 +173,27 @@ def test_an_error_in_the_file_names_its_place_and_what_is_allowed(config, text, 
         config(text)
     with pytest.raises(ConfigError, match=message):
         RunOptions.load(profile="staging")
+
+
+@pytest.mark.parametrize("profile", [None, "laptop"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "paralelism = 16",
+            r"line 5: \[profiles.production\] has no option 'paralelism'; did you mean 'parallelism'\?",
+        ),
+        ("restarts = -1", r"line 5: \[profiles.production\] restarts must be a whole number from 0, not -1"),
+        (
+            'every = "1 second"',
+            r"tidewheel.toml, \[profiles.production\]: until='end' .* so every='1 second' has no effect: leave one out",
+        ),
+    ],
+)
+def test_an_error_in_a_profile_that_was_not_chosen_is_found(config, profile, text, message):
+    config(f'[run]\nuntil = "end"\n[profiles.laptop]\n[profiles.production]\n{text}\n')
+    with pytest.raises(ConfigError, match=message):
+        RunOptions.load(profile=profile)
 
 
 def test_the_parallelism_is_a_number_or_auto_in_python_on_the_command_line_and_in_a_file(config):
