@@ -503,10 +503,10 @@ class Job:
 
         - `parallelism`, `state`, `options`: as for `run`.
         """
-        from tidewheel._program.running import StandbyTerms, chosen_options, in_this_thread, run_on_spark
+        from tidewheel._program.running import chosen_options, in_this_thread, run_on_spark
 
         chosen = chosen_options("standby", options, {}, parallelism=parallelism, state=state)
-        return in_this_thread(run_on_spark(self, chosen, StandbyTerms()))
+        return in_this_thread(run_on_spark(self, chosen, takes_over="on loss"))
 
     def start(
         self,

@@ -253,11 +253,6 @@ def chosen_options(method: str, options: RunOptions | None, old: Mapping[str, An
 
 
 @dataclass(frozen=True)
-class StandbyTerms:
-    """The run waits until the run that has the job is gone."""
-
-
-@dataclass(frozen=True)
 class SwitchTerms:
     """How a run replaces the program of a running job."""
 
@@ -266,24 +261,27 @@ class SwitchTerms:
     accept: Accept
 
 
-def run_on_spark(job: Job, options: RunOptions, terms: SwitchTerms | StandbyTerms | None = None) -> Run:
-    """Return a run on Spark that has not started; raise for an invalid graph. `terms`: how it takes over from another run."""
+def run_on_spark(job: Job, options: RunOptions, takes_over: SwitchTerms | Literal["on loss"] | None = None) -> Run:
+    """Return a run on Spark that has not started; raise for an invalid graph.
+
+    `takes_over`: how it takes over from another run; "on loss" is a standby, which waits until the other run is gone.
+    """
     plan = job.plan()
     if options.state is not None:
         job.state = absolute(options.state)
     metrics = _metrics(job.name, options)
     if not options.bounded:
         check_clock(job.graph)
-    if not options.take_over and terms is None:
+    if not options.take_over and takes_over is None:
         _check_free(job)
 
     def driver() -> Driving:
         # Import Spark in the run's own thread, because the import is slow.
         from tidewheel._spark.driver import Driver, terms_of
 
-        if terms is None:
+        if takes_over is None:
             return Driver(job, plan, options, metrics=metrics)
-        if isinstance(terms, StandbyTerms):
+        if takes_over == "on loss":
             from tidewheel._engine.standby_run import StandbyRun
 
             standby = StandbyRun(job, plan, terms_of(options))
@@ -292,7 +290,7 @@ def run_on_spark(job: Job, options: RunOptions, terms: SwitchTerms | StandbyTerm
             return driver
         from tidewheel._replay.switch_run import SwitchRun
 
-        switch = SwitchRun(job, plan, terms_of(options), terms.last, terms.accept)
+        switch = SwitchRun(job, plan, terms_of(options), takes_over.last, takes_over.accept)
         driver = Driver(job, plan, options, switch, metrics=metrics)
         switch.compute = driver.compute
         return driver
