@@ -129,7 +129,7 @@ bench-start: setup  ## from the command to the first commit, beside a bare PySpa
 bench-route: setup  ## events into inboxes, beside plain appends to the same transports
 	@$(BIN)/python -m benchmarks.route $(BENCH)
 
-bench-many: setup  ## sessions, windows and several branches over flights (BENCH=--before: beside an older commit)
+bench-many: setup  ## sessions, windows and several branches over flights (BENCH="--before COMMIT": beside an older commit)
 	@$(BIN)/python -m benchmarks.many.run $(BENCH)
 
 bench-enrich: setup  ## steps that enrich records: calls of a service, aggregates, look-ups in a table

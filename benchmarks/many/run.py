@@ -17,8 +17,6 @@ from benchmarks.many import flights
 from benchmarks.many.jobs import BRANCHES
 
 ROOT = Path(__file__).parents[2]
-BEFORE = "91abfaa^"
-"""The commit before tasks read files themselves, the first step of what this measures."""
 GOALS = {"rows_s": 60_000, "sessions_s": 80_000}
 FIGURES = {"three": "rows", "sessions": "sessions"}
 """The jobs whose figures have names of their own."""
@@ -33,27 +31,26 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=14, help="files of 28,000 records")
     parser.add_argument("--warmup", type=int, default=5, help="batches that are not counted")
     parser.add_argument("--only", choices=tuple(BRANCHES), action="append", help="run these jobs alone")
-    parser.add_argument(
-        "--before", nargs="?", const=BEFORE, help=f"compare with this commit, {BEFORE} if none is named"
-    )
+    parser.add_argument("--before", metavar="COMMIT", help="compare with the jobs and the source of this commit")
     return parser.parse_args()
 
 
-def source_of(commit: str, folder: Path) -> Path:
-    """Return the folder of a commit's source, taken from the repository."""
-    archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True).stdout
+def tree_of(commit: str, folder: Path) -> Path:
+    """Put the source and the benchmarks of a commit into a folder: programs are written for the source next to them."""
+    command = ["git", "archive", commit, "src", "benchmarks"]
+    archive = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
     with tarfile.open(fileobj=BytesIO(archive)) as tar:
         tar.extractall(folder, filter="data")
-    return folder / "src"
+    return folder
 
 
-def speed(job: str, source: Path, data: Path, work: Path, warmup: int) -> float:
-    """Run a job with the source in a folder; return the median speed of its warm batches, in records a second."""
+def speed(job: str, tree: Path, data: Path, work: Path, warmup: int) -> float:
+    """Run a job of a tree; return the median speed of its warm batches, in records a second."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
+    environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}"}
     command = [sys.executable, "-m", "benchmarks.many.jobs", job, str(data), str(work), str(work / "result")]
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    ran = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
     if ran.returncode:
         sys.exit(f"{job}: {ran.stderr[-2000:]}")
     batches = json.loads((work / "result").read_text())
@@ -66,10 +63,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-many-") as folder:
         data, work = Path(folder, "flights"), Path(folder, "work")
         flights.write(data, options.batches)
-        before = source_of(options.before, Path(folder, "before")) if options.before else None
+        before = tree_of(options.before, Path(folder, "before")) if options.before else None
         for job in options.only or BRANCHES:
             name = FIGURES.get(job, job)
-            now = document[f"{name}_s"] = round(speed(job, ROOT / "src", data, work, options.warmup))
+            now = document[f"{name}_s"] = round(speed(job, ROOT, data, work, options.warmup))
             told = f"{job:10} {now:10,} records a second"
             if before is not None:
                 then = round(speed(job, before, data, work, options.warmup))
