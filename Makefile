@@ -30,16 +30,16 @@ demo: setup  ## a keyed stream job, killed, rescaled, resumed, and checked
 fleet-demo: setup  ## three nodes, a million events from Kafka: one is killed, one paused, one drained, a fourth joins
 	@PYTHONPATH=tests $(BIN)/python -m servers.fleet_demo
 
-kafka: setup  ## bring Apache Kafka, and Spark's connector to it, for the tests (once, by mvn)
+kafka: setup  ## install Apache Kafka and Spark's Kafka connector for the tests (once, by mvn)
 	@PYTHONPATH=tests $(BIN)/python -c 'from servers.kafka_server import prepare; prepare()'
 
-etcd: setup  ## build etcd for the tests (once, by go); without go they take an older one, a Python package
+etcd: setup  ## build etcd for the tests (once, by go); without go, they use an older packaged one
 	@PYTHONPATH=tests $(BIN)/python -c 'from servers.etcd_binary import etcd_binary; etcd_binary()'
 
-java: setup  ## make a class archive, with which the tests' JVMs start sooner (once)
+java: setup  ## make a class archive that speeds up the start of the tests' JVMs (once)
 	@PYTHONPATH=tests $(BIN)/python -c 'from servers.java_archive import prepare; prepare()'
 
-browser:  ## bring Chromium, for the tests and the pictures of the page (once, by apt-get)
+browser:  ## install Chromium for the tests and the pictures of the page (once, by apt-get)
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
 test: setup kafka etcd java  ## the whole test suite
@@ -49,7 +49,7 @@ test: setup kafka etcd java  ## the whole test suite
 test-unit: setup  ## the unit tests alone: no Spark, no servers
 	$(BIN)/python -m pytest tests/unit -n 2 --dist worksteal
 
-test-again: setup  ## what failed in the last `make test`, alone: a test that passes now has a race, to be mended
+test-again: setup  ## the failed tests of the last `make test`, alone: a test that passes now has a race to fix
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 soak: setup  ## the long tests
@@ -84,10 +84,10 @@ release: setup  ## wheel and sdist in dist/, both checked by twine
 
 # Benchmarks: a table, and as the last line one JSON object.
 
-bench-state: setup  ## Tidewheel beside Spark's own state, Bytewax and Pathway (BENCH=--full for the long one)
+bench-state: setup  ## Tidewheel compared with Spark's state, Bytewax and Pathway (BENCH=--full for the long one)
 	@$(BIN)/python -m benchmarks.state.run $(BENCH)
 
-bench-records: setup  ## programs over whole records, beside one column, Bytewax and Spark's own state
+bench-records: setup  ## programs over whole records, compared with one column, Bytewax and Spark's state
 	@$(BIN)/python -m benchmarks.records.run $(BENCH)
 
 bench-large: setup  ## 20 million keys, and how large the workers become
@@ -99,13 +99,13 @@ bench-cells: setup  ## cells: a read, a change that reaches 100 readers, a leade
 bench-epochs: setup  ## an epoch costs what is due, not what is stored
 	@$(BIN)/python -m benchmarks.epochs $(BENCH)
 
-bench-nexmark: setup  ## the Nexmark queries, checked, beside Spark's own streaming
+bench-nexmark: setup  ## the Nexmark queries, checked, compared with Spark's streaming
 	@$(BIN)/python -m benchmarks.nexmark.run $(BENCH)
 
-bench-checkpoints: setup  ## state as data, forks, look-ups and restarts beside Spark's own
+bench-checkpoints: setup  ## state as data, forks, look-ups and restarts, compared with Spark
 	@$(BIN)/python -m benchmarks.checkpoints $(BENCH)
 
-bench-rescale: setup  ## rescale a running job, beside Spark's own offline repartition
+bench-rescale: setup  ## rescale a running job, compared with Spark's offline repartition
 	@$(BIN)/python -m benchmarks.rescale $(BENCH)
 
 bench-switch: setup  ## how long a running job pauses while another program takes it over
@@ -123,34 +123,34 @@ bench-standby: setup  ## from the death of a driver to the next commit of its st
 bench-hosts: setup  ## what it costs when shards change hosts
 	@$(BIN)/python -m benchmarks.hosts $(BENCH)
 
-bench-start: setup  ## from the command to the first commit, beside a bare PySpark program; and `tidewheel --version`
+bench-start: setup  ## from the command to the first commit, compared with a bare PySpark program
 	@$(BIN)/python -m benchmarks.start $(BENCH)
 
-bench-route: setup  ## events into inboxes, beside plain appends to the same transports
+bench-route: setup  ## events into inboxes, compared with plain appends
 	@$(BIN)/python -m benchmarks.route $(BENCH)
 
-bench-many: setup  ## sessions, windows and several branches over flights (BENCH="--before COMMIT": beside an older commit)
+bench-many: setup  ## sessions, windows and several branches over flights (BENCH="--before COMMIT" compares with an older commit)
 	@$(BIN)/python -m benchmarks.many.run $(BENCH)
 
 bench-enrich: setup  ## steps that enrich records: calls of a service, aggregates, look-ups in a table
 	@$(BIN)/python -m benchmarks.enrich.run $(BENCH)
 
-bench-latency: setup  ## from publish to visible, NATS and Kafka, exactly once, beside an empty foreachBatch
+bench-latency: setup  ## from publish to visible, NATS and Kafka, exactly once, compared with an empty foreachBatch
 	@$(BIN)/python -m benchmarks.latency.run $(BENCH)
 
-bench-connectors: setup  ## connectors beside the plain clients of Kafka, NATS, PostgreSQL and Delta
+bench-connectors: setup  ## connectors compared with the plain clients of Kafka, NATS, PostgreSQL and Delta
 	@$(BIN)/python -m benchmarks.connectors.run $(BENCH)
 
-bench-lake: setup  ## Delta and Iceberg tables beside their plain clients, driver memory, compaction, the seam of a chain
+bench-lake: setup  ## Delta and Iceberg tables compared with their plain clients, driver memory, compaction, the seam of a chain
 	@$(BIN)/python -m benchmarks.lake.run $(BENCH)
 
-bench-observe: setup  ## what history, metrics and logs cost: all on against all off
+bench-observe: setup  ## the cost of history, metrics and logs: all on compared with all off
 	@$(BIN)/python -m benchmarks.observe $(BENCH)
 
 bench-growth: setup  ## what grows with what: each cost at three sizes
 	@$(BIN)/python -m benchmarks.growth.run $(BENCH)
 
-pictures: setup browser  ## take the pictures of the page anew
+pictures: setup browser  ## take the pictures of the page again
 	@PYTHONPATH=tests $(BIN)/python docs/pictures/take.py
 
 lock:  ## update requirements/lock.txt, with hashes, from the dependencies of the package and its tests (UPGRADE=--upgrade)

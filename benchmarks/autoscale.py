@@ -1,11 +1,11 @@
-"""The number of tasks of a job with `parallelism="auto"` whose load rises tenfold and falls again.
+"""Measure `parallelism="auto"`: the number of tasks of a job whose load rises tenfold and falls again.
 
     python -m benchmarks.autoscale [--low 30] [--high 300] [--seconds 30]
 
-A function that waits 10 ms, like one that asks a service, processes each record, so a task handles at most a hundred records
-a second, whatever the processors do. A file with the records of half a second arrives twice a second: at the low rate,
-at the high one for twice as long, and at the low one again for twice as long. The table has a line for every few seconds. The
-last line is one JSON object: `peak_tasks`, `end_tasks`, how often the number changed, and whether every record was counted.
+The job's function waits 10 ms for each record, like a request to a service, so a task handles at most 100 records a second on
+any machine. Every half second a file with half a second's records arrives: first at the low rate, then at the high rate for
+twice as long, then at the low rate for twice as long. The table has a row for every few seconds. The last line is one JSON
+object: `peak_tasks`, `end_tasks`, how often the number changed, and whether every record was counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PAD = "x" * 20_000
 
 
 def ask(key: int, record: object, seen: int) -> tuple[int, int]:
-    """Count the records of a key, as slowly as a service answers."""
+    """Count the records of a key, as slowly as a service would."""
     time.sleep(_CALL_S)
     return seen + 1, seen + 1
 
@@ -46,7 +46,7 @@ def build(folder: Path) -> Job:
 
 
 class Producer(threading.Thread):
-    """Writes a file twice a second."""
+    """Write a file twice a second."""
 
     def __init__(self, folder: Path, rates: list[tuple[int, float]]) -> None:
         """Take pairs of records a second and seconds."""
@@ -100,7 +100,7 @@ def main() -> None:
                     flush=True,
                 )
 
-        # The first batch is that of a job that has started.
+        # The first batch includes the start of the job.
         (folder / "in" / "00000-first.json").write_text(f'{{"key": 0, "pad": "{_PAD}"}}\n')
         options = RunOptions(master="local[8]", max_batch="2 seconds", local=f"{folder}/local", progress=progress)
         with job.start(parallelism="auto", options=options) as run:

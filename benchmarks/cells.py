@@ -1,6 +1,6 @@
-"""Cells: what a read costs, how fast a change reaches 100 readers in another process, how long a failover takes.
+"""Measure cells: the cost of a read, the time until a change reaches 100 readers in another process, and the time of a failover.
 
-Starts its own etcd servers. The last line is one JSON object: read_us, fanout_p50_ms, failover_s.
+The benchmark starts its own etcd servers. The last line is one JSON object: read_us, fanout_p50_ms, failover_s.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_us() -> float:
 
 
 def follow(url: str) -> None:
-    """In the other process: 100 readers, each a cell and a thread of its own, note when each change reached them."""
+    """Run 100 readers, each with its own cell and thread, and record when each change reaches them. For the second process."""
     arrived: dict[int, list[float]] = {number: [] for number in range(CHANGES)}
     lock = threading.Lock()
     with cells.open(url) as connection:
@@ -59,7 +59,7 @@ def follow(url: str) -> None:
 
 
 def fanout_ms(url: str) -> list[float]:
-    """Return, per change, the milliseconds from before the write to its arrival at the last of the 100 readers."""
+    """Return for each change the milliseconds from the start of the write until the last of the 100 readers has it."""
     sent = []
     follower = subprocess.Popen([sys.executable, __file__, "follow", url], stdout=subprocess.PIPE, text=True)
     assert follower.stdout is not None
@@ -76,7 +76,7 @@ def fanout_ms(url: str) -> list[float]:
 
 
 def failover_s(folder: Path) -> float:
-    """Return the longest time without an acknowledged write when the leader of three is killed under four writers."""
+    """Kill the leader of three servers under four writers; return the longest time without an acknowledged write."""
     with running_etcd(folder, members=3, election_ms=1000) as cluster:
         done, stop = [], threading.Event()
 

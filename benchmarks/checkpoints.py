@@ -1,9 +1,9 @@
-"""What checkpoints cost and what they are good for, beside Spark's own: `transformWithState` on RocksDB.
+"""Compare checkpoints with those of Spark's `transformWithState` on RocksDB.
 
     python -m benchmarks.checkpoints [--keys 1000000] [--rows 250000]
 
-Every key comes once, in batches of rows, through Tidewheel and through `transformWithState`. Then: read all state as a
-DataFrame, fork it, look up one key from a cold process, write a snapshot, and start again in a new process to the first
+Tidewheel and `transformWithState` both process every key once, in batches of rows. Then the benchmark reads all state as a
+DataFrame, forks the job, looks up one key from a new process, writes a snapshot, and restarts in a new process until the first
 commit. The last line is one JSON object.
 """
 
@@ -41,7 +41,7 @@ TURNS = 3
 
 
 def generate(folder: Path, keys: int, rows: int) -> None:
-    """Write every key once, in files of `rows`."""
+    """Write every key once, in files with `rows` rows each."""
     folder.mkdir(parents=True)
     order = np.random.default_rng(7).permutation(keys)
     for number, low in enumerate(range(0, keys, rows)):
@@ -78,7 +78,7 @@ def drained(frame: DataFrame) -> None:
 
 
 def reading(frame: Callable[[], DataFrame], keys: int) -> float:
-    """Seconds to read all state as a DataFrame, the median of some turns."""
+    """Return the seconds to read all state as a DataFrame: the median of several rounds."""
     assert frame().count() == keys
     return statistics.median(timed(lambda: drained(frame())) for _ in range(TURNS))
 
@@ -95,7 +95,7 @@ def forking(stored: StoredJob, state: Path) -> int:
 
 
 def cold_get(state: str, key: str) -> float:
-    """Milliseconds from the start of a Python process to its end, with one look-up in it; the median of some."""
+    """Return the milliseconds from the start of a Python process with one look-up until its end: the median of several rounds."""
     look_up = f"StoredJob({JOB!r}, state={state!r}).get({OPERATOR!r}, {key!r}).value"
     program = f"from tidewheel._program.stored_job import StoredJob; print({look_up})"
     times = []
@@ -123,7 +123,7 @@ class _Counting(FileStore):
 
 
 def read_bytes(state: str, keys: list[str]) -> tuple[int, int]:
-    """The bytes that a look-up reads, the manifest included, the most over some keys; and those of the whole state."""
+    """Return the bytes that a look-up reads, manifest included (the maximum over several keys), and the bytes of all state."""
     stored = StoredJob(JOB, state=state)
     total = sum(file.size for file in stored.show().files())
     most = 0
@@ -146,7 +146,7 @@ def delta_bytes_per_key(stored: StoredJob) -> float:
 
 
 def snapshot(stored: StoredJob, work: Path) -> float:
-    """Seconds to write the whole state as one snapshot file, from local copies that are up to date, in one process."""
+    """Return the seconds to write all state as one snapshot file, in one process, from local copies that are up to date."""
     manifest = stored.show()
     copies = LocalCopies.at(str(work / "snapshot-copies"))
     fetch = opener(stored.store, JOB)
@@ -172,7 +172,7 @@ def snapshot(stored: StoredJob, work: Path) -> float:
 
 
 def in_process(work: Path, phase: str, keys: int = 0) -> list[float]:
-    """Run a phase in a process of its own, as Spark's contender needs, and return the numbers that it prints."""
+    """Run a phase in its own process, as Spark's contender requires, and return the numbers that it prints."""
     command = [
         sys.executable,
         "-m",
@@ -190,7 +190,7 @@ def in_process(work: Path, phase: str, keys: int = 0) -> list[float]:
 
 
 def fill(work: Path, phase: str, keys: int) -> list[float]:
-    """Fill the state and read all of it; the seconds of both."""
+    """Fill the state and read all of it; return the seconds of both."""
     spark = session.start(work / "spark", native.SETTINGS)
     if phase == "fill-ours":
         filled = timed(lambda: fill_ours(spark, work))
@@ -201,7 +201,7 @@ def fill(work: Path, phase: str, keys: int) -> list[float]:
 
 
 def restart(work: Path, phase: str) -> list[float]:
-    """Go on with one more file; the seconds from a warm session to the first commit. Our local copies are gone."""
+    """Process one more file without local copies; return the seconds from a warm session to the first commit."""
     spark = session.start(work / "spark", native.SETTINGS)
     spark.range(1000).repartition(2).mapInArrow(lambda batches: batches, "id long").count()
     if phase == "restart-native":

@@ -1,9 +1,9 @@
-"""What an epoch costs: it grows with what is due, not with what is stored.
+"""Measure an epoch: its cost grows with the due timers, not with the stored keys.
 
     python -m benchmarks.epochs [--keys 1000000]
 
-Keys are stored, each with a timer far away, but for some that are due at the epoch that is measured. The time is that of a whole
-batch without data: tasks, commit and all, in one process with one task. The last line is one JSON object.
+Each stored key has a timer. A few timers are due at the measured epoch, the others much later. The time is that of a whole batch
+without data, including tasks and commit, in one process with one task. The last line is one JSON object.
 """
 
 import argparse
@@ -28,21 +28,21 @@ class Waiting(StatefulLogic[int]):
         return 1
 
     def on_timer(self, timer: Timer, state: int, output: Output) -> None:
-        """Tell the key, and forget it."""
+        """Emit the key and drop its state."""
         output.emit(timer.time)
 
 
 class OnDisk(MemoryRun):
-    """The in-memory runtime with the local copies that Spark's tasks have."""
+    """The in-memory runtime, with local copies like those of Spark's tasks."""
 
     def __init__(self, job: Job, folder: str) -> None:
-        """Put the copies into a folder."""
+        """Keep the copies in a folder."""
         super().__init__(job)
         self._local = folder
 
 
 def measure(stored: int, due: int) -> dict[str, float]:
-    """Return the ms of a batch whose epoch finds `due` timers of `stored` keys, the best of some, and of one that finds none."""
+    """Return the best ms of a batch whose epoch finds `due` timers among `stored` keys, and of one that finds none."""
     with tempfile.TemporaryDirectory() as folder:
         job = Job("epochs", state=f"file://{folder}/state", n_shards=16)
         source = job.source("in", lambda spark: None)
@@ -54,7 +54,7 @@ def measure(stored: int, due: int) -> dict[str, float]:
             for start in range(0, stored, 250_000):
                 count = min(250_000, stored - start)
                 run.batch({"in": [{"key": f"key-{start + number}", "at": FAR + number} for number in range(count)]})
-            # The first batch behind them brings the local copies up to date.
+            # The next batch brings the local copies up to date.
             idle = [_epoch(run, 10 + number) for number in range(8)]
             busy = [_epoch(run, 100 + number) for number in range(ROUNDS)]
     return {"stored": stored, "due": due, "ms": round(min(busy), 1), "ms_nothing_due": round(min(idle), 1)}

@@ -1,11 +1,11 @@
-"""What it costs when shards change hosts: a batch on a host that has no copies of them, or old ones, beside a normal batch.
+"""Measure what it costs when shards change hosts: a batch on a host with old copies or none, compared with a normal batch.
 
     python -m benchmarks.hosts [--keys 1000000] [--rows 250000] [--batches 5] [--folder]
 
-One job runs all the time, its state on an S3-compatible server (or in a folder). A host is a folder for local copies: between
-two batches all shards go from one to another, so that nothing but the state is cold. `new_host_s` is the batch that begins with
-nothing, `back_s` the one on a host that missed the batches between, `normal_s` the median of the others. The bytes are those of
-the files that its tasks read to catch up. The last line is one JSON object.
+One job runs all the time, with its state on an S3-compatible server or in a folder. A host is a folder for local copies: between
+two batches, all shards move from one folder to the other, so only the state is cold. `new_host_s` is the first batch without
+any copies, `back_s` the first batch on a host that missed the previous batches, and `normal_s` the median of the others. The
+bytes are those of the files that the tasks read to catch up. The last line is one JSON object.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def make(work: Path, state: str) -> Job:
 
 
 def read_to_catch_up(base: Manifest, since: int) -> int:
-    """Bytes that the tasks of a batch read to bring copies of commit `since` (0: none at all) to its base."""
+    """Return the bytes that a batch reads to bring copies as of commit `since` (0: no copies) up to its base."""
     found = {}
     for shard, parts in base.shards.items():
         known = parts.snapshot is not None and parts.snapshot.sequence <= since
@@ -63,14 +63,14 @@ def read_to_catch_up(base: Manifest, since: int) -> int:
 
 
 class Hosts:
-    """Sends the running job's shards from host to host, and remembers which batch ran where."""
+    """Move the running job's shards from host to host, and record which batch ran where."""
 
     def __init__(self, work: Path, batches: int) -> None:
         self.work, self.batches = work, batches
         self.ran: list[tuple[str, BatchProgress]] = []
         self.at = "a"
         (work / "copies").mkdir()
-        # Only the copies move; Spark's own folder beside them stays.
+        # Only the copies move; Spark's folder next to them stays.
         self.copies = next((work / "host-a").glob(f"{NAME}-*")).name
         self._point()
 
@@ -106,7 +106,7 @@ def measure(work: Path, state: str, keys: int, rows: int, batches: int) -> dict[
     commits = {commit.sequence: commit for commit in StreamCheckpoints(open_store(state), NAME).list()}
     ran = [batch for _, batch in hosts.ran]
     new, back = ran[batches], ran[2 * batches]
-    # The first batch of a run is slower for reasons of its own.
+    # The first batch of a run is slower for other reasons.
     normal = median(batch.seconds for at, batch in enumerate(ran) if at % batches)
     last_on_a = ran[batches - 1].sequence
     return {

@@ -1,11 +1,10 @@
-"""State larger than memory: many keys through Tidewheel, and how large each Python worker becomes.
+"""Measure state larger than memory: many keys, and the memory of each Python worker.
 
     python -m benchmarks.large_state [--keys 20000000] [--rows 1000000] [--again 4]
 
-Every key comes once, then `--again` batches of rows draw from all of them, so that state is read back as well
-as written. A worker's size is the kernel's own peak of its resident memory (VmHWM), which also counts the
-pages of local state it has mapped; its anonymous memory, what only it can hold, is given beside it. The last
-line is one JSON object.
+Every key occurs once. Then `--again` batches of rows draw from all keys, so state is read as well as written. The size of a
+worker is the kernel's peak of its resident memory (VmHWM), which includes the pages of local state that it has mapped; its
+anonymous memory, which belongs to the worker alone, is shown next to it. The last line is one JSON object.
 """
 
 import argparse
@@ -33,14 +32,14 @@ REPORT_SECONDS = 15
 
 @dataclass
 class Worker:
-    """One Python worker's largest sizes so far, in KiB."""
+    """The largest sizes of one Python worker so far, in KiB."""
 
     peak: int = 0
     anonymous: int = 0
 
 
 def generate(folder: Path, keys: int, rows: int, again: int) -> int:
-    """Write the input; how many rows it has."""
+    """Write the input; return its number of rows."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(7)
     parts = [random.permutation(np.arange(low, min(low + rows, keys))) for low in range(0, keys, rows)]
@@ -56,7 +55,7 @@ WORKERS = (b"tidewheel._spark.daemon", b"tidewheel._spark.worker_pool")
 
 
 def python_workers(of: int) -> Iterator[int]:
-    """The Python workers among the descendants of a process: Spark's, and those beside the driver."""
+    """Return the Python workers among the descendants of a process: Spark's, and those next to the driver."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -80,7 +79,7 @@ def python_workers(of: int) -> Iterator[int]:
 
 
 def sample(of: int, workers: dict[int, Worker]) -> None:
-    """Bring each worker's largest sizes up to date."""
+    """Update the largest sizes of each worker."""
     for pid in python_workers(of):
         try:
             lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -95,7 +94,7 @@ def sample(of: int, workers: dict[int, Worker]) -> None:
 
 
 def run(work: Path) -> tuple[measure.Measurement, dict[int, Worker], float]:
-    """Run the job in a process of its own and watch its workers until it ends."""
+    """Run the job in its own process and watch its workers until it ends."""
     result = work / "result.json"
     command = [sys.executable, "-m", "benchmarks.state.ours", f"--input={work / 'input'}", f"--work={work}"]
     workers: dict[int, Worker] = {}

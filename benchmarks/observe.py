@@ -1,12 +1,12 @@
-"""What it costs to be seen: the throughput with history, metrics that are scraped, and logs, against none of it.
+"""Measure the cost of observation: the throughput with history, scraped metrics and logs, compared with none of them.
 
     python -m benchmarks.observe [--rounds 20]
 
-Two cases: large batches, where a cost by row would show, and small ones, where a cost by commit would. Runs with all on and all
-off take turns in one Spark. Each pair of runs gives a ratio, of the medians of their batches without the first ones; what counts
-is the median of these ratios: another load on the machine falls on both runs of a pair. `on_vs_off` is the throughput with all on
-divided by that with all off, in the worse of the two cases. `page_ms` is the slowest view of the page, as `benchmarks.page` has
-it. The last line is one JSON object.
+There are two cases: large batches, which would show a cost per row, and small batches, which would show a cost per commit. Runs
+with everything on and everything off alternate in one Spark. Each pair of runs gives a ratio of the medians of their batches,
+without the first batches. The result is the median of these ratios, because other load on the machine affects both runs of a
+pair. `on_vs_off` is the throughput with everything on, divided by the throughput with everything off, in the worse case.
+`page_ms` is the slowest view of the page, measured by `benchmarks.page`. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SKIPPED = 2
 
 
 def written(folder: str, batches: int, rows: int) -> str:
-    """Write the input, a file for each batch; return the folder."""
+    """Write the input, one file for each batch; return the folder."""
     os.makedirs(f"{folder}/in")
     for number in range(batches):
         numbers = pa.array(range(number * rows, (number + 1) * rows), pa.int64())
@@ -45,7 +45,7 @@ def written(folder: str, batches: int, rows: int) -> str:
 
 
 def job_of(name: str, folder: str, batches: int, rows: int) -> Job:
-    """Return a job with a step that keeps state, over so many batches."""
+    """Return a job with a stateful step, for this number of batches."""
     job = Job(name, state=f"file://{folder}/state", n_shards=64)
     numbers = job.source("in", sources.files(written(folder, batches, rows), max_files_per_trigger=1), value=int)
     totals = numbers.key_by("by", lambda n: n % 5000).stateful_map("total", lambda k, n, t: (t + n, t + n), default=0)
@@ -54,7 +54,7 @@ def job_of(name: str, folder: str, batches: int, rows: int) -> Job:
 
 
 class Scraper:
-    """Reads the metrics every second, as Prometheus would every fifteen."""
+    """Read the metrics every second; Prometheus would do so every fifteen seconds."""
 
     def __init__(self, port: int) -> None:
         self._url, self._done, self.scrapes = f"http://127.0.0.1:{port}/metrics", threading.Event(), 0
@@ -78,7 +78,7 @@ class Scraper:
 
 
 def seconds(spark: Any, case: str, seen: bool, port: int) -> list[float]:
-    """Run a case once; return the seconds of its batches, as the run itself measures them."""
+    """Run a case once; return the seconds of its batches, as the run measures them."""
     batches, rows = CASES[case]
     with tempfile.TemporaryDirectory() as folder:
         job = job_of(f"{case}-{'on' if seen else 'off'}", folder, batches, rows)
@@ -109,7 +109,7 @@ def main() -> None:
     pairs: dict[str, list[tuple[float, float]]] = {case: [] for case in CASES}
     for turn in range(options.rounds + 1):
         for case in CASES:
-            # Who goes first changes: a machine that gets slower must not count for one side alone.
+            # The order alternates, so that a machine that becomes slower affects both sides.
             order = (True, False) if turn % 2 else (False, True)
             taken = {seen: statistics.median(seconds(spark, case, seen, options.port)[SKIPPED:]) for seen in order}
             if turn:  # The first turn is for the JVM.

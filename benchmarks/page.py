@@ -1,7 +1,7 @@
-"""How long the server takes for each view of the page, with 4,096 shards and 10,000 commits of history.
+"""Measure how long the server takes for each view of the page, with 4,096 shards and 10,000 commits of history.
 
-Used by `benchmarks.observe`; by itself: `python -m benchmarks.page`. Every view is asked for once, for what is read once and
-kept, and then several times; the median of these is its time.
+`benchmarks.observe` uses it; `python -m benchmarks.page` runs it alone. Each view is requested once to fill caches, and then
+several times. Its time is the median of these requests.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOOLS = ("diff", "verify")
 
 
 def stored(url: str) -> None:
-    """Store a job with that many shards, and give it that much history."""
+    """Store a job with this number of shards and this much history."""
     job = Job("large", state=url, n_shards=SHARDS)
     numbers = job.source("in", sources.iterable(range(KEYS))).key_by("by", lambda n: n)
     numbers.stateful_map("count", lambda key, n, total: (total + 1, total + 1), default=0).sink("out", sinks.discard())
@@ -50,7 +50,7 @@ def stored(url: str) -> None:
     folder = open_store(url).at(places.job_folder("large"))
     run = RunRecord("run", now - COMMITS * 10**9, n_shards=SHARDS, steps=tuple(graph))
     folder.write(places.object_name(places.RUNS, run.at, "run"), records.RUNS.encode([run]))
-    # As a run writes it, but at once.
+    # As a run writes it, but all at once.
     for number, first in enumerate(range(0, COMMITS, CHUNK_COMMITS)):
         chunk = [commit(at, now, names) for at in range(first, min(first + CHUNK_COMMITS, COMMITS))]
         path = places.object_name(places.COMMITS, chunk[0].at, "run", number)
@@ -58,7 +58,7 @@ def stored(url: str) -> None:
 
 
 def commit(number: int, now: int, names: list[str]) -> CommitRecord:
-    """Return one commit; some tell the size of every shard."""
+    """Return one commit; some contain the size of every shard."""
     return CommitRecord(
         number + 2,
         now - (COMMITS - number) * 10**9,
@@ -101,7 +101,7 @@ def _asked(url: str) -> float:
 
 
 def main() -> None:
-    """Measure, show, and end with one JSON object."""
+    """Measure all views, print a table, and as the last line one JSON object."""
     times = measured()
     for view, milliseconds in times.items():
         print(f"{view:12} {milliseconds:8.1f} ms")

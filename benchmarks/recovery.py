@@ -1,15 +1,15 @@
-"""Checkpoints, recovery, rescaling, forks and savepoints at several sizes of state, on a loopback S3 server.
+"""Measure checkpoints, recovery, rescaling, forks and savepoints at several sizes of state, on a loopback S3 server.
 
     PYTHONPATH=tests python -m benchmarks.recovery [--sizes 0.1 1] [--full]
 
-A job keeps a kilobyte of random bytes for each key, so 1 GB is a million keys. Its state is in a SeaweedFS server on this
-machine. A file with 10,000 random keys arrives twice a second. The last line is one JSON object, each figure by size in GB
+A job keeps a kilobyte of random bytes for each key, so 1 GB is a million keys. Its state is on a SeaweedFS server on this
+machine. A file with 10,000 random keys arrives twice a second. The last line is one JSON object, with each figure by size in GB
 (`--full` adds 10):
 
 - `checkpoint_ms`: the median time of a commit, after its tasks have written the deltas
 - `recover_warm_s`, `recover_cold_s`: from SIGKILL of the driver to the next commit of a driver that is started at once, with the
-  local copies of its predecessor and without any; both contain the start of Spark
-- `rescale_s`: from the order to the first commit with the new number of tasks
+  local copies of the killed driver and without them; both include the start of Spark
+- `rescale_s`: from the command to the first commit with the new number of tasks
 - `savepoint_s`, `fork_s`: a savepoint of the running job, and a new job from it
 """
 
@@ -95,7 +95,7 @@ class Bench:
             self.write(self.random.integers(0, self.keys, _CHANGED))
 
     def start(self, local: str, *more: str) -> subprocess.Popen[str]:
-        """Start a driver in a process group of its own."""
+        """Start a driver in its own process group."""
         command = [sys.executable, "-m", "benchmarks.recovery", "--child", "--folder", str(self.folder)]
         return subprocess.Popen(
             [*command, "--state", self.state, "--local", f"{self.folder}/{local}", *more],
@@ -106,7 +106,7 @@ class Bench:
         )
 
     def commits(self, driver: subprocess.Popen[str], number: int) -> list[tuple[int, float]]:
-        """Wait for so many commits of a driver; return their sequences and durations in ms."""
+        """Wait for this number of commits of a driver; return their sequences and durations in ms."""
         assert driver.stdout is not None
         found = []
         while len(found) < number:
@@ -118,7 +118,7 @@ class Bench:
         return found
 
     def recover(self, driver: subprocess.Popen[str], local: str) -> tuple[subprocess.Popen[str], float]:
-        """Kill a driver and start another one; return it, and the seconds to its first commit."""
+        """Kill a driver and start another one; return the new driver and the seconds to its first commit."""
         os.killpg(driver.pid, signal.SIGKILL)
         killed = time.time_ns()
         driver.communicate()
@@ -127,7 +127,7 @@ class Bench:
         return another, (self.job.show(sequence).id.created_at - killed) / 1e9
 
     def rescale(self, driver: subprocess.Popen[str], tasks: int) -> float:
-        """Return the seconds from an order to the first commit with another number of tasks."""
+        """Return the seconds from the command to the first commit with another number of tasks."""
         ordered = time.time_ns()
         build(self.folder, self.state).rescale(tasks)
         while True:
@@ -137,7 +137,7 @@ class Bench:
 
     @property
     def job(self) -> StoredJob:
-        """The job at the state URL."""
+        """Return the job at the state URL."""
         return StoredJob("recovery", state=self.state)
 
     def measure(self) -> dict[str, float]:
@@ -179,7 +179,7 @@ class Bench:
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Return how many seconds an action takes."""
+    """Return the seconds that an action takes."""
     began = time.perf_counter()
     action()
     return time.perf_counter() - began

@@ -1,11 +1,11 @@
-"""A running job over many keys is rescaled 2 -> 4 -> 1 -> 3; beside it, Spark's own offline repartition of as many keys.
+"""Rescale a running job over many keys, 2 -> 4 -> 1 -> 3, and compare with Spark's offline repartition of as many keys.
 
     python -m benchmarks.rescale [--keys 1000000] [--rows 250000] [--batches 7]
 
-The last line is one JSON object. `bytes_rewritten` counts state that the batches after a change wrote and that was neither a key
-that they changed nor a snapshot that was due anyway. `after_vs_normal` is the slowest first batch after a change, over the
-median of the other batches with the same number of tasks, which have as many rows to a task. `spark_repartition_s` and
-`spark_repartition_bytes` are what Spark's repartition of a stopped query's state from 2 to 4 partitions takes and writes.
+The last line is one JSON object. `bytes_rewritten` counts the state that the batches after a change wrote, without the keys that
+they changed and without snapshots that were due anyway. `after_vs_normal` is the slowest first batch after a change, divided by
+the median of the other batches with the same number of tasks, which have as many rows per task. `spark_repartition_s` and
+`spark_repartition_bytes` are the time and the written bytes of Spark's repartition of a stopped query from 2 to 4 partitions.
 """
 
 import argparse
@@ -42,7 +42,7 @@ TASKS = (2, 4, 1, 3)
 
 
 def generate(folder: Path, keys: int, rows: int, batches: int) -> np.ndarray:
-    """Write every key once, then `batches` files of rows that draw from all keys; return each key's sum."""
+    """Write every key once, then `batches` files of rows that draw from all keys; return the sum of each key."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(7)
     sums = np.zeros(keys, np.int64)
@@ -57,7 +57,7 @@ def generate(folder: Path, keys: int, rows: int, batches: int) -> np.ndarray:
 
 
 def ours(work: Path, loading: int, batches: int) -> tuple[list[BatchProgress], list[Manifest]]:
-    """Run the job over all files, and order another parallelism whenever it had its batches; return batches and commits."""
+    """Run the job over all files and rescale it after each group of batches; return batches and commits."""
     job = Job("rescale", state=f"file:{work.absolute()}/state", keep=10_000, collect_every=10_000)
     source = files(work / "input", schema=SCHEMA, max_files_per_trigger=1)
     keyed = job.source("in", source).key_by("by-key", "key", value="value")
@@ -84,14 +84,14 @@ def ours(work: Path, loading: int, batches: int) -> tuple[list[BatchProgress], l
 
 
 def exact(work: Path, newest: Manifest, sums: np.ndarray) -> bool:
-    """Whether the state is what an independent sum gives."""
+    """Return whether the state equals an independent sum."""
     held = states(open_store(f"file:{work.absolute()}/state"), newest)["sum"]
     decode = msgpack_codec().decode
     return len(held) == len(sums) and all(decode(raw) == sums[int(key)] for key, raw in held.items())
 
 
 def rewritten(before: Manifest, after: Manifest, changed: int) -> int:
-    """Bytes of state that a commit wrote beyond the keys it changed and the merges that were due."""
+    """Return the bytes of state that a commit wrote in addition to the changed keys and the due merges."""
     expected = {shard for shard, parts in before.shards.items() if merge_due(parts) is not None}
     extra = keys = size = 0
     for shard, parts in after.shards.items():
@@ -105,7 +105,7 @@ def rewritten(before: Manifest, after: Manifest, changed: int) -> int:
 
 
 def after_changes(batches: list[BatchProgress]) -> list[tuple[int, float, float]]:
-    """(tasks, seconds of the first batch after the change, median of the others) of each change."""
+    """Return for each change (tasks, seconds of the first batch after the change, median of the others)."""
     found = []
     starts = [at for at in range(1, len(batches)) if batches[at].parallelism != batches[at - 1].parallelism]
     for start, end in zip(starts, [*starts[1:], len(batches)], strict=True):
@@ -116,7 +116,7 @@ def after_changes(batches: list[BatchProgress]) -> list[tuple[int, float, float]
 
 
 def native(spark: SparkSession, work: Path, keys: int) -> tuple[float, int]:
-    """Seconds and bytes of Spark's repartition, 2 to 4 partitions, of a stopped query's state of as many keys."""
+    """Return seconds and bytes of Spark's repartition of a stopped query's state, from 2 to 4 partitions."""
     checkpoint = work / "spark-checkpoint"
     for name, value in SETTINGS.items():
         spark.conf.set(name, value)

@@ -1,11 +1,10 @@
-"""Routing: events a second into file and NATS inboxes, beside plain appends of the same events to the same transports.
+"""Measure routing: events a second into file and NATS inboxes, compared with plain appends of the same events.
 
-A plain append is what a program does that needs no shards, no stamps and no order: it writes each event as a line of JSON, or
-publishes lines in messages of 1,000 lines, and waits for the disk, or for the server, every 10,000 events.
-The two take turns, and a ratio is the median of those of all turns, after one that does not count.
-The NATS server is started here. A node of a fleet, a process with a Spark of its own, then reads events from a file inbox and
-adds them up by user: from its first commit to its last. The last line is one JSON object: file_vs_plain, nats_vs_plain,
-node_events_s, and the speeds.
+A plain append is what a program does that needs no shards, stamps or order: it writes each event as a line of JSON, or publishes
+messages of 1,000 lines, and waits for the disk or the server every 10,000 events. Both alternate, and a ratio is the median of
+the ratios of all rounds but the first. The benchmark starts the NATS server. A node of a fleet, a process with its own Spark,
+then reads events from a file inbox and sums them by user; its time runs from its first commit to its last. The last line is one
+JSON object: file_vs_plain, nats_vs_plain, node_events_s, and the speeds.
 """
 
 from __future__ import annotations
@@ -86,14 +85,14 @@ def seconds(work: Callable[[int], None], number: int) -> float:
 
 
 def compared(plain: Callable[[int], None], ours: Callable[[int], None]) -> tuple[float, float, float]:
-    """Return the median events a second of both, and the median ratio of ours to plain ones."""
+    """Return the median events a second of both, and the median ratio."""
     rounds = [(seconds(plain, number), seconds(ours, number)) for number in range(ROUNDS + 1)][1:]
     speeds = [EVENTS / statistics.median(times) for times in zip(*rounds, strict=True)]
     return speeds[0], speeds[1], statistics.median(theirs / mine for theirs, mine in rounds)
 
 
 def through_a_node(folder: Path, events: list[Event]) -> float:
-    """Return the events a second of a node, which reads an inbox of several times these events."""
+    """Return the events a second of a node that reads an inbox with several times these events."""
     inbox = f"{folder}/inbox"
     with open_inbox(inbox, NODE_SHARDS) as opened, Router(opened) as router:
         for _ in range(NODE_ROUNDS):
@@ -121,7 +120,7 @@ def through_a_node(folder: Path, events: list[Event]) -> float:
     finally:
         node.send_signal(signal.SIGTERM)
         node.wait()
-    # The first batch starts Python workers, and is none to measure.
+    # The first batch starts Python workers and is not measured.
     return sum(rows for _, rows in commits[1:]) / (commits[-1][0] - commits[0][0])
 
 

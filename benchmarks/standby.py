@@ -1,11 +1,12 @@
-"""From the death of a driver to the next commit of its standby, with a lease of 5 seconds, while data arrives.
+"""Measure the time from the death of a driver to the next commit of its standby, with a lease of 5 seconds, while data arrives.
 
     python -m benchmarks.standby [--kills 3] [--rows 20000] [--keys 50000] [--lease "5 s"]
 
-A job reads files that arrive all the time. A standby waits, each time a new one: the driver is killed with SIGKILL, several
-times, and then once only paused. Each driver has a process namespace of its own where the system allows it, so it is on another
-machine for its standby, which cannot look up its process and waits for the lease. Output is checked against a plain count after
-the paused driver has continued. `takeover_s` is the longest time from a kill or pause to the next commit of a batch.
+A job reads files that arrive all the time, and a standby waits. The driver is killed with SIGKILL several times, and finally only
+paused; each time a new standby starts. Where the system allows it, each driver has its own process namespace, so its standby
+sees it as a driver on another machine: the standby cannot check the process and waits for the lease. After the paused driver has
+continued, the output is compared with a plain count. `takeover_s` is the longest time from a kill or pause to the next commit of
+a batch.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ def child(folder: Path, lease: str) -> None:
 
 
 def can_be_apart() -> bool:
-    """Whether processes can get a namespace of their own."""
+    """Return whether processes can have their own namespace."""
     return shutil.which(_APART[0]) is not None and not subprocess.run([*_APART, "true"], capture_output=True).returncode
 
 
 def start(folder: Path, lease: str, apart: bool) -> subprocess.Popen[str]:
-    """Start a child in a process group of its own."""
+    """Start a child in its own process group."""
     command = [sys.executable, "-m", "benchmarks.standby", "--child", "--folder", str(folder), "--lease", lease]
     return subprocess.Popen(
         [*(_APART if apart else []), *command],
@@ -69,7 +70,7 @@ def until(process: subprocess.Popen[str], word: str) -> None:
 
 
 def next_commit(folder: Path, after: int) -> float:
-    """Return how many seconds after a time, in ns, the next batch was committed by another run than before."""
+    """Return the seconds from a time in ns until the next batch that a different run committed."""
     batches = [state for state in commits_of(folder) if state.kind == "batch"]
     dead = [state for state in batches if state.id.created_at < after][-1].run
     taken = next(state for state in batches if state.run != dead and state.id.created_at > after)
@@ -121,7 +122,7 @@ def main() -> None:
         until(active, "committed")
         done.set()
         producer.join()
-        # The output of whole batches is there once the driver has ended in order.
+        # The output of whole batches is complete when the driver has stopped gracefully.
         subprocess.run(
             [sys.executable, "-m", "tidewheel", "stop", "switched", "--state", f"file://{folder}/state"], check=True
         )

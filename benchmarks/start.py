@@ -1,8 +1,8 @@
-"""From the command to the first commit of 100 rows, beside a bare PySpark program that does the least of the same.
+"""Measure the time from the command to the first commit of 100 rows, compared with a bare PySpark program.
 
-The bare one starts a Spark, reads the same file as a stream, and in `foreachBatch` passes it through a `mapInArrow` and collects
-it: no keys, no state, no commit, no output. Both are started from nothing, in turns; the medians count. The last line is
-one JSON object: start_s, bare_s, start_vs_bare, version_s, and where a start spends its time.
+The bare program starts Spark, reads the same file as a stream, and in `foreachBatch` passes it through a `mapInArrow` and
+collects it: no keys, no state, no commit, no output. Both start from nothing and alternate; medians are compared. The last line
+is one JSON object: start_s, bare_s, start_vs_bare, version_s, and the phases of a start.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ frame.writeStream.foreachBatch(batch).option("checkpointLocation", "{folder}/bar
 
 
 def main() -> None:
-    """Measure, print a table, and as the last line JSON."""
+    """Measure, print a table, and as the last line one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="How often each is started.")
     rounds = parser.parse_args().rounds
@@ -81,7 +81,7 @@ def make_orders(folder: Path) -> None:
 
 
 def start(folder: Path, number: int) -> tuple[float, dict[str, float]]:
-    """Return the seconds from the command to the first commit, and those of each phase."""
+    """Return the seconds from the command to the first commit, and the seconds of each phase."""
     program = folder / f"program_{number}.py"
     program.write_text(PROGRAM.format(folder=folder, number=number))
     began = time.perf_counter()

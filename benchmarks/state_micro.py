@@ -1,10 +1,10 @@
-"""What state files and local copies cost, in microseconds a key.
+"""Measure the cost of state files and local copies, in microseconds per key.
 
     python benchmarks/state_micro.py [--keys 1000000] [--delta 250000] [--shards 32] [--rounds 5]
 
-One process, one core. The state has random string keys and small values; every round draws another delta from
-the same keys, as a steady job does. The last line is one JSON object. Wall time and processor time are those
-of the best round, since a round can only be disturbed, never helped, by what else the machine does.
+It uses one process and one core. The state has random string keys and small values; every round draws another delta from the
+same keys, as a steady job does. The last line is one JSON object. Wall time and processor time are those of the best round,
+because other load on the machine only makes rounds slower.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLE = "sums"
 
 
 class Stopwatch:
-    """Adds up the wall and processor time of the blocks it is put around."""
+    """Add up the wall and processor time of the blocks in which it is used."""
 
     def __init__(self) -> None:
         self.wall = self.processor = 0.0
@@ -65,8 +65,8 @@ class Bench:
         self.times.setdefault(name, []).append((watch.wall, watch.processor))
 
     def write(self, prefix: str, keys: list[bytes]) -> dict[int, PartRef]:
-        """Make a file, put it where tasks find it, and return each shard's part."""
-        # Objects of this batch's own: a task makes its keys anew, it does not get them from a list of all keys.
+        """Write a state file and return the part of each shard."""
+        # New objects: a task creates its keys, it does not take them from a list of all keys.
         by_shard: list[list[bytes]] = [[] for _ in range(self.shards)]
         for key in keys:
             by_shard[self.shard_of[key]].append(bytes(bytearray(key)))

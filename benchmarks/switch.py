@@ -1,10 +1,9 @@
-"""How long records wait while another program takes a running job over: `tidewheel switch` under load.
+"""Measure how long records wait while `tidewheel switch` replaces the program of a running job under load.
 
-A job reads files, one for each batch. They arrive at intervals of twice the duration of a batch, so that the job has
-something to do all the time and is not behind. A second program follows the job on a fork, takes over, and continues. The
-pause is how long the first file that the second program reads has waited for its commit, or how long it is since the last
-commit of the first program, whichever is shorter. It is compared with the median duration of the first program's batches
-while it ran alone. Output is checked against a plain count.
+A job reads files, one for each batch. They arrive at intervals of twice the duration of a batch, so the job is busy and not
+behind. A second program follows the job on a fork, takes over, and continues. The pause is the time that the first file of the
+second program waited for its commit, or the time since the last commit of the first program, whichever is shorter. It is
+compared with the median duration of the first program's batches while it ran alone. The output is compared with a plain count.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ def check(folder: Path, rows: int, keys: int) -> None:
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """End a child in order."""
+    """Stop a child gracefully."""
     process.send_signal(signal.SIGINT)
     process.communicate()
 

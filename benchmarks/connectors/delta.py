@@ -1,4 +1,4 @@
-"""Rows a second into a Delta table: the sink, with its staging and transactions, beside `write_deltalake` of the same batches."""
+"""Measure rows a second into a Delta table: the sink, with staging and transactions, compared with `write_deltalake`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tidewheel import sinks
 
 
 def measure(size: int) -> dict[str, float]:
-    """Return the ratio `delta_write`, and the speeds that it is made of, in rows a second."""
-    # A table takes a million rows a second: with fewer, its making would be measured.
+    """Return the ratio `delta_write` and its two speeds, in rows a second."""
+    # A table takes a million rows a second: with fewer rows, its creation would dominate.
     size = max(size, 1_000_000)
     rows = batches(size)
     with tempfile.TemporaryDirectory() as folder:

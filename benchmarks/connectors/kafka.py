@@ -1,9 +1,9 @@
-"""Records a second from and to Kafka, beside the plain client with the same records.
+"""Measure records a second from and to Kafka, compared with the plain client and the same records.
 
-Reading: a plain consumer takes all values of a topic with two partitions, five times as many as are written. Ours is a job on
-Spark with two cores whose sink drops the records; its first batch of three, in which Spark warms up, does not count. Writing: a
-plain producer encodes the same rows as JSON and sends them, batch by batch, waiting for the brokers after each; ours stages each
-batch in a folder, as a task does, and publishes it in a transaction with its marker, as a driver does.
+Reading: a plain consumer takes all values of a topic with two partitions, five times as many as are written. The job runs on
+Spark with two cores, and its sink drops the records; the first of its three batches, in which Spark warms up, is not counted.
+Writing: a plain producer encodes the same rows as JSON and sends them batch by batch, waiting for the brokers after each batch.
+The sink stages each batch in a folder, as a task does, and publishes it in a transaction with its marker, as a driver does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARTITIONS, ROUNDS, READ = 2, 3, 5
 
 
 def measure(size: int) -> dict[str, float]:
-    """Return the ratios `kafka_read` and `kafka_write`, and the speeds that they are made of, in records a second."""
+    """Return the ratios `kafka_read` and `kafka_write` and their speeds, in records a second."""
     with tempfile.TemporaryDirectory() as folder, running_kafka(Path(folder) / "server") as server:
         return {**_write(server, size, folder), **_read(server, READ * size, folder)}
 
@@ -48,7 +48,7 @@ def _write(server: Kafka, size: int, folder: str) -> dict[str, float]:
     def ours(number: int) -> None:
         topic = f"ours-{number}"
         server.create(topic, PARTITIONS)
-        # Markers of its own: each round has the same job, and would find its output there.
+        # Each round needs its own markers: it runs the same job, and would find its output already published.
         sink = sinks.kafka(server.brokers, topic, key="id", marker_topic=f"markers-{number}")
         through(sink, rows, f"{folder}/state-{number}")
 
@@ -88,7 +88,7 @@ def _read(server: Kafka, size: int, folder: str) -> dict[str, float]:
 
 
 def _plain_read(server: Kafka, topic: str, size: int) -> float:
-    """Return how many seconds it takes."""
+    """Return the seconds that a plain consumer takes."""
     began = time.perf_counter()
     consumer = Consumer({"bootstrap.servers": server.brokers, "group.id": "plain", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
@@ -100,7 +100,7 @@ def _plain_read(server: Kafka, topic: str, size: int) -> float:
 
 
 def _job_speed(server: Kafka, size: int, folder: str) -> float:
-    """Return records a second of the batches after the first."""
+    """Return the records a second of all batches but the first."""
     job = Job("bench", state=f"{folder}/job", n_shards=4)
     job.source("in", sources.kafka(server.brokers, "in", max_records=size // 3 + 1)).sink("out", sinks.discard())
     spark = session("local[2]", {})

@@ -1,9 +1,9 @@
-"""Records a second from and to NATS JetStream, beside the plain client with the same records.
+"""Measure records a second from and to NATS JetStream, compared with the plain client and the same records.
 
-Reading: the plain client takes all messages of a stream by a pull consumer, as it has them: in fetches of a thousand. Ours is
-a job on Spark with two cores whose sink drops the records; its first batch, in which Spark warms up, does not count. Writing: the
-plain client encodes the same rows as JSON and publishes them with a thousand in flight, waiting for all of a batch; ours
-stages each batch in a folder, as a task does, and publishes it in atomic batches with their markers, as a driver does.
+Reading: the plain client takes all messages of a stream with a pull consumer, in fetches of a thousand. The job runs on Spark
+with two cores, and its sink drops the records; its first batch, in which Spark warms up, is not counted. Writing: the plain
+client encodes the same rows as JSON and publishes them with a thousand messages in flight, waiting for all messages of a batch.
+The sink stages each batch in a folder, as a task does, and publishes it in atomic batches with their markers, as a driver does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IN_FLIGHT, FETCH, ROUNDS = 1000, 1000, 3
 
 
 def measure(size: int) -> dict[str, float]:
-    """Return the ratios `nats_read` and `nats_write`, and the speeds that they are made of, in records a second."""
+    """Return the ratios `nats_read` and `nats_write` and their speeds, in records a second."""
     with tempfile.TemporaryDirectory() as folder, running_nats(Path(folder) / "server", sync="2m") as server:
         return {**_write(server, size, folder), **_read(server, size, folder)}
 
@@ -69,10 +69,10 @@ def _read(server: Nats, size: int, folder: str) -> dict[str, float]:
 
 
 def _plain_read(server: Nats, size: int) -> float:
-    """Return how many seconds it takes."""
+    """Return the seconds that a plain client takes."""
 
     async def fetched(stream: Any) -> None:
-        # Without acknowledgements: the server would hold back all but the first thousand until they come.
+        # Without acknowledgements: otherwise the server would hold back all but the first thousand.
         reading = ConsumerConfig(ack_policy=AckPolicy.NONE)
         subscription = await stream.pull_subscribe("in.a", stream="in", config=reading)
         values: list[bytes] = []
@@ -86,7 +86,7 @@ def _plain_read(server: Nats, size: int) -> float:
 
 
 def _job_speed(server: Nats, size: int, folder: str) -> float:
-    """Return records a second of the batches after the first."""
+    """Return the records a second of all batches but the first."""
     job = Job("bench", state=f"{folder}/job", n_shards=4)
     source = sources.nats(server.server, "in", max_records=size // 4, tasks=2)
     job.source("in", source).sink("out", sinks.discard())

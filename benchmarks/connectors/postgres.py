@@ -1,7 +1,7 @@
-"""Rows a second into PostgreSQL: the sink, with its staging and its marker, beside psycopg's own COPY of the same rows.
+"""Measure rows a second into PostgreSQL: the sink, with staging and its marker, compared with psycopg's COPY of the same rows.
 
-Plain is what a program does that may lose or repeat a batch: per batch one transaction, in which `Copy.write_row` takes the rows
-as Python tuples, made of the same Arrow columns. The sink stages each batch in a folder, as a task does, and publishes it, as a
+The plain program may lose or repeat a batch: it runs one transaction per batch, in which `Copy.write_row` takes the rows as
+Python tuples made from the same Arrow columns. The sink stages each batch in a folder, as a task does, and publishes it, as a
 driver does.
 """
 
@@ -24,7 +24,7 @@ _COLUMNS = "id bigint, name text, amount double precision, at timestamptz"
 
 
 def measure(size: int) -> dict[str, float]:
-    """Return the ratio `postgres_write`, and the speeds that it is made of, in rows a second."""
+    """Return the ratio `postgres_write` and its two speeds, in rows a second."""
     rows = batches(size)
     with running_postgres() as server, tempfile.TemporaryDirectory() as folder:
 

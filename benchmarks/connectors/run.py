@@ -1,7 +1,7 @@
-"""Connectors beside the plain clients of what they connect to, doing the same reads and writes in the same run.
+"""Compare connectors with the plain clients of their systems: the same reads and writes in the same run.
 
-Each server is started here, on loopback. The last line is one JSON object with the ratios to the plain client, kafka_read,
-kafka_write, nats_read, nats_write, postgres_write and delta_write, of which at least 0.5 is wanted, and the speeds.
+The benchmark starts each server on loopback. The last line is one JSON object with the speeds and their ratios to the plain
+client: kafka_read, kafka_write, nats_read, nats_write, postgres_write and delta_write; the goal is at least 0.5 for each.
 """
 
 from __future__ import annotations

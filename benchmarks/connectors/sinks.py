@@ -1,4 +1,4 @@
-"""What the benchmarks of all sinks share: the rows, the way through a sink, and the comparison."""
+"""Common parts of the benchmarks of sinks: the rows, the path through a sink, and the comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCH, ROUNDS = 50_000, 5
 
 
 def batches(size: int) -> list[pa.RecordBatch]:
-    """Return rows of four usual columns."""
+    """Return rows with four typical columns."""
     start = 1_700_000_000_000_000
     made = []
     for first in range(0, size, BATCH):
@@ -46,7 +46,7 @@ def through(sink: Sink, rows: list[pa.RecordBatch], folder: str) -> None:
 
 
 def compared(name: str, rows: int, plain: Callable[[int], None], ours: Callable[[int], None]) -> dict[str, float]:
-    """Return ours over plain under the name, and both speeds: medians of rounds in turns, since what disturbs comes and goes."""
+    """Return the ratio under the name, and both speeds: medians of alternating rounds, because other load comes and goes."""
     times = []
     for number in range(ROUNDS):
         began = time.perf_counter()

@@ -73,7 +73,7 @@ def shares(per_batch: int, keys: int) -> dict[str, float]:
         folder = Path(work) / "records"
         write(folder, per_batch, keys)
         rate(folder, programs["sum"])  # The first job of a process waits for Spark.
-        # In turns, and the best of each: other work on the machine slows some of them.
+        # Alternating, and the best of each: other work on the machine slows some rounds.
         rounds = [{name: rate(folder, build) for name, build in programs.items()} for _ in range(ROUNDS)]
         rates = {name: max(each[name] for each in rounds) for name in programs}
     print("aggregates: " + ", ".join(f"{name} {each:,.0f} records/s" for name, each in rates.items()))

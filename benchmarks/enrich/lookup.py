@@ -52,7 +52,7 @@ def share(per_batch: int, rows: int) -> float:
         folder = Path(work)
         write(folder, per_batch, rows)
         rate(folder, looks_up=False)  # The first job of a process waits for Spark.
-        # In turns, and the best of each: other work on the machine slows some of them.
+        # Alternating, and the best of each: other work on the machine slows some rounds.
         rounds = [(rate(folder, looks_up=False), rate(folder, looks_up=True)) for _ in range(ROUNDS)]
     plain, with_lookup = (max(each) for each in zip(*rounds, strict=True))
     print(f"lookup: {with_lookup:,.0f} records/s in {rows:,} rows, {plain:,.0f} without")

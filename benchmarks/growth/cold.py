@@ -1,6 +1,6 @@
-"""A cold worker: it has no local copies, and takes in all shards of its task from the store. How large it becomes.
+"""Measure a cold worker: without local copies, it loads all shards of its task from the store. How much memory does it need?
 
-The cost is the most memory that the process ever had above what it had before it opened the first shard.
+The cost is the peak memory of the process above its memory before it opened the first shard.
 """
 
 import os
@@ -27,7 +27,7 @@ JOB = "cold"
 
 
 def store_state(url: str, megabytes: int) -> dict[int, ShardParts]:
-    """Store so many MB of state that does not compress, a snapshot for each shard; return its parts."""
+    """Store this many MB of incompressible state, a snapshot for each shard; return its parts."""
     store, shards = open_store(url), {}
     keys = megabytes * 1_000_000 // SHARDS // (VALUE_BYTES + 20)
     for shard in range(SHARDS):
@@ -41,12 +41,12 @@ def store_state(url: str, megabytes: int) -> dict[int, ShardParts]:
 
 
 def peak_mb() -> float:
-    """Return the most memory that this process ever had, in MB."""
+    """Return the peak memory of this process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def take_in(megabytes: int) -> float:
-    """Return by how many MB a process grows that takes in so much state."""
+    """Return by how many MB a process grows that loads this much state."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"file://{folder}/state"
         command = [sys.executable, "-m", "benchmarks.growth.cold", url, f"{folder}/local", str(megabytes)]
@@ -54,7 +54,7 @@ def take_in(megabytes: int) -> float:
 
 
 def worker(url: str, local: str, megabytes: int) -> None:
-    """Be the worker: another process has stored the state, so that its memory does not count."""
+    """Run the worker. Another process has stored the state, so that its memory does not count."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

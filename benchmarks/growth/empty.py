@@ -1,7 +1,7 @@
-"""An empty batch of a job with one timer step: it costs what is due, whatever the number of shards.
+"""Measure an empty batch of a job with one timer step: its cost follows the due timers, not the number of shards.
 
-Every shard holds keys whose timers are far away. The time is that of a whole batch without data whose epoch finds nothing due:
-tasks, commit and all, in one process with one task, over the local copies that Spark's tasks have.
+Every shard has keys whose timers are due much later. The time is that of a whole batch without data whose epoch finds nothing
+due, including tasks and commit, in one process with one task, with local copies like those of Spark's tasks.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ KEYS_PER_SHARD = 4
 
 
 def empty_batch(n_shards: int) -> float:
-    """Return the ms of an empty batch with so many shards."""
+    """Return the ms of an empty batch with this number of shards."""
     with tempfile.TemporaryDirectory() as folder:
         job = Job("empty", state=f"file://{folder}/state", n_shards=n_shards)
         keyed = job.source("in", lambda spark: None).key_by("by", "key", value="at")

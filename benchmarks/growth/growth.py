@@ -1,4 +1,4 @@
-"""What a measurement hands over: a cost at three sizes, and what the project asks of it."""
+"""The result of a measurement: a cost at three sizes, and the goal."""
 
 import json
 import time
@@ -27,17 +27,17 @@ class Growth:
 
     @property
     def number(self) -> float:
-        """Return the number that is held against the limit."""
+        """Return the number that is compared with the limit."""
         return self.cases[max(self.cases)] if self.figure is None else self.figure
 
 
 def hand_over(*growths: Growth) -> None:
-    """Print what was measured as one line, for `run.py`."""
+    """Print the measurement as one line, for `run.py`."""
     print(json.dumps([asdict(growth) for growth in growths]))
 
 
 def milliseconds(work: Callable[[], object], rounds: int = 5) -> float:
-    """Return how long the work takes, the best of some rounds: the machine may have other things to do."""
+    """Return the duration of the work, the best of several rounds: other load on the machine only makes rounds slower."""
     best = float("inf")
     for _ in range(rounds):
         started = time.perf_counter()

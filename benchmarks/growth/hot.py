@@ -1,6 +1,6 @@
-"""A hot key: thousands of entries wait on one key, and an epoch ends a thousand of them.
+"""Measure a hot key: thousands of entries wait at one key, and an epoch ends a thousand of them.
 
-The time is that of the whole batch without data, tasks, commit and all, for the slowest of the steps that keep entries:
+The time is that of a whole batch without data, including tasks and commit, for the slowest step that keeps entries:
 deduplicate, ttl_map, interval join and as-of join.
 """
 
@@ -35,7 +35,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def epoch_ms(operator: str, entries: int) -> float:
-    """Return the ms of a batch that ends a thousand of so many entries of one key."""
+    """Return the ms of a batch that ends a thousand entries of one key with this number of entries."""
     with tempfile.TemporaryDirectory() as folder:
         job = Job("hot", state=f"file://{folder}/state", n_shards=4)
         streams = [

@@ -1,6 +1,6 @@
-"""A look-up of a cold or unknown key: it waits for the store at most twice, whatever the number of the shard's parts.
+"""Measure a look-up of a cold or unknown key: it waits for the store at most twice, whatever the number of the shard's parts.
 
-The store answers each read after a fixed time, as an object store does; the cost is how many of these times a look-up takes.
+The store answers each read after a fixed time, like an object store. The cost is how many of these times a look-up takes.
 """
 
 import tempfile
@@ -21,7 +21,7 @@ ANSWER_S = 0.25
 
 
 def reads(n_parts: int) -> tuple[float, float]:
-    """Return how many reads a look-up waits for with so many parts: of an unknown key, cold, and of another one then."""
+    """Return the consecutive reads of a look-up with this number of parts: of an unknown cold key, and then of another one."""
     random = Random(n_parts)
     with tempfile.TemporaryDirectory() as folder:
         parts = ShardParts()

@@ -1,8 +1,8 @@
-"""A commit, and what a task reads of it, by the number of shards, where each commit changes 1 % of them.
+"""Measure a commit, and what a task reads from it, by the number of shards, if each commit changes 1 % of them.
 
-Every shard has a dozen parts, in the files of 1,000 tasks. `commit_ms` is the driver's time from the tasks' reports to the
-durable record, pages included. `open_ms` is the time in which a task that has worked on the last commit learns the parts of
-all its shards from this one: the record, and the pages of its shards that are new.
+Every shard has a dozen parts, in the files of 1,000 tasks. `commit_ms` is the driver's time from the reports of the tasks to the
+durable record, including pages. `open_ms` is the time in which a task that processed the last commit reads the parts of all its
+shards from this one: the record, and the new pages of its shards.
 """
 
 import random
@@ -39,7 +39,7 @@ def part(sequence: int, task: int) -> PartRef:
 
 
 def reports(sequence: int, n_shards: int, rng: random.Random) -> list[Report]:
-    """Return what the tasks of a batch say that changes 1 % of the shards."""
+    """Return the reports of the tasks of a batch that changes 1 % of the shards."""
     deltas: dict[int, dict[int, list[PartRef]]] = {}
     for shard in rng.sample(range(n_shards), n_shards // 100):
         deltas.setdefault(shard % TASKS, {})[shard] = [part(sequence, shard % TASKS)]
@@ -47,7 +47,7 @@ def reports(sequence: int, n_shards: int, rng: random.Random) -> list[Report]:
 
 
 def measured(n_shards: int) -> tuple[float, float]:
-    """Return the ms of a commit, and the ms in which a task learns its shards' parts."""
+    """Return the ms of a commit, and the ms in which a task reads the parts of its shards."""
     rng = random.Random(16)
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = StreamCheckpoints(open_store(folder), "job")
@@ -71,7 +71,7 @@ def measured(n_shards: int) -> tuple[float, float]:
             own = {shard: manifest.shards[shard] for shard in manifest.shards.of_task(7, TASKS)}
             opens.append(time.perf_counter() - started)
             assert own[7] == head.shards[7]
-    # After some commits patches are as large as they get, and each commit writes pages.
+    # After some commits, patches have reached their maximum size, and each commit writes pages.
     return round(median(commits[COMMITS // 2 :]) * 1000, 2), round(median(opens[COMMITS // 2 :]) * 1000, 2)
 
 

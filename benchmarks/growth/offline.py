@@ -1,7 +1,7 @@
-"""State written anew while no batch runs: an import, an upgrade, another number of shards.
+"""Measure state that is rewritten while no batch runs: an import, an upgrade, another number of shards.
 
-The cost is the most memory that the process ever had above what it had when the work began. State is two shards, so that
-whoever holds a shard in memory holds half of all.
+The cost is the peak memory of the process above its memory when the work began. The state has two shards, so a process that
+holds a shard in memory holds half of the state.
 """
 
 import os
@@ -26,7 +26,7 @@ VALUE_BYTES = 480
 
 
 def job(folder: str, name: str = "offline", **options: object) -> Job:
-    """Return a job whose state is a text of each key."""
+    """Return a job whose state is a text for each key."""
     made = Job(name, state=f"file://{folder}", n_shards=SHARDS)
     keyed = made.source("in", iterable([]), value=dict).key_by("by", "user", value="n")
     keyed.stateful_map("last", lambda user, n, last: (None, n), default=b"", **options).sink("out", discard())
@@ -34,17 +34,17 @@ def job(folder: str, name: str = "offline", **options: object) -> Job:
 
 
 def rows(megabytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield so many MB of keys and states that do not compress."""
+    """Yield this many MB of incompressible keys and states."""
     return ((key, os.urandom(VALUE_BYTES)) for key in range(megabytes * 1_000_000 // (VALUE_BYTES + 20)))
 
 
 def imported(folder: str, megabytes: int) -> Callable[[], object]:
-    """Import."""
+    """Import the state."""
     return lambda: job(folder).import_state("last", rows(megabytes))
 
 
 def upgraded(folder: str, megabytes: int) -> Callable[[], object]:
-    """Upgrade what was imported."""
+    """Upgrade the imported state."""
     changed = job(folder, version=2, upgrade=lambda state, version: state[1:])
 
     def begin() -> None:
@@ -55,7 +55,7 @@ def upgraded(folder: str, megabytes: int) -> Callable[[], object]:
 
 
 def resharded(folder: str, megabytes: int) -> Callable[[], object]:
-    """Give it four times as many shards."""
+    """Reshard the state to four times as many shards."""
     return lambda: reshard(JobPlace("offline", f"file://{folder}"), 4 * SHARDS)
 
 
@@ -63,7 +63,7 @@ WORKS = {work.__name__: work for work in (imported, upgraded, resharded)}
 
 
 def peak_mb() -> float:
-    """Return the most memory that this process ever had, in MB."""
+    """Return the peak memory of this process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -74,7 +74,7 @@ def in_a_process(work: str, folder: str, megabytes: int) -> float:
 
 
 def grown_mb(work: str, megabytes: int) -> float:
-    """Return by how many MB a process grows that does the work with so much state; another has imported that before."""
+    """Return by how many MB a process grows that does the work with this much state, which another process has imported."""
     with tempfile.TemporaryDirectory() as folder:
         if work != "imported":
             in_a_process("imported", folder, megabytes)

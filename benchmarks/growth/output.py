@@ -1,6 +1,6 @@
-"""A commit's output on its way through the driver: how large the process becomes that publishes it.
+"""Measure the memory of the driver while the output of a commit passes through it.
 
-The cost is the most memory that the process ever had above what it had when it began to publish. Another process has staged.
+The cost is the peak memory of the process above its memory when it began to publish. Another process has staged the output.
 """
 
 import os
@@ -25,12 +25,12 @@ VALUE_BYTES = 480
 
 
 def sink_of(name: str, folder: str) -> Sink:
-    """Return the sink: a table, or a function that does nothing, as those of messages are read."""
+    """Return the sink: a table, or a function that does nothing but read like sinks of messages."""
     return delta(f"{folder}/table") if name == "delta" else for_each(lambda record: None)
 
 
 def stage(name: str, folder: str, megabytes: int) -> None:
-    """Be the tasks."""
+    """Stage the output, as tasks do."""
     tokens = []
     for task in range(TASKS):
         partition = sink_of(name, folder).open(
@@ -44,7 +44,7 @@ def stage(name: str, folder: str, megabytes: int) -> None:
 
 
 def publish(name: str, folder: str, megabytes: int) -> None:
-    """Be the driver."""
+    """Publish the output, as the driver does."""
     tokens = msgspec.msgpack.decode(Path(folder, "tokens").read_bytes(), type=tuple[bytes, ...])
     sink = sink_of(name, folder)
     sink.start("job")
@@ -54,12 +54,12 @@ def publish(name: str, folder: str, megabytes: int) -> None:
 
 
 def peak_mb() -> float:
-    """Return the most memory that this process ever had, in MB."""
+    """Return the peak memory of this process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def grown_mb(name: str, megabytes: int) -> float:
-    """Return by how many MB a process grows that publishes so much."""
+    """Return by how many MB a process grows that publishes this much output."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "benchmarks.growth.output"]
         subprocess.run([*command, "stage", name, folder, str(megabytes)], check=True)

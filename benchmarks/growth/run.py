@@ -1,8 +1,8 @@
-"""What grows with what: each cost at three sizes, and the numbers that the project asks of itself.
+"""Measure how costs grow: each cost at three sizes, compared with its goal.
 
     python -m benchmarks.growth.run [empty …]
 
-Each measurement is a file beside this one and runs in a process of its own, so that none finds what another left in memory.
+Each measurement is a file in this folder and runs in its own process, so that none is affected by the memory of another.
 The last line is one JSON object.
 """
 
@@ -17,7 +17,7 @@ MEASUREMENTS = ("cold", "empty", "hot", "lookup", "manifests", "offline", "outpu
 
 
 def measured(name: str) -> list[Growth]:
-    """Run one measurement in a process of its own."""
+    """Run one measurement in its own process."""
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.growth.{name}"], stdout=subprocess.PIPE, text=True, check=True
     )
@@ -26,7 +26,7 @@ def measured(name: str) -> list[Growth]:
 
 
 def main() -> None:
-    """Print a table, then the JSON object."""
+    """Print a table, and as the last line one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("only", nargs="*", help=f"these measurements instead of all: {', '.join(MEASUREMENTS)}")
     names = parser.parse_args().only or MEASUREMENTS

@@ -1,7 +1,7 @@
-"""A batch of a file source that has seen many files: its cost follows the files that are new.
+"""Measure a batch of a file source that has read many files: its cost follows the new files.
 
-A job reads one new file a batch, with Spark and all. What it has seen before is made up: entries of files of the year before,
-which are there no more. The cost is how much longer a batch takes, the best of some, than with the fewest files seen.
+A job on Spark reads one new file per batch. The files that it has read before are simulated: entries of files of the previous
+year that no longer exist. The cost is how much longer the best of several batches takes than with the fewest files.
 """
 
 import shutil
@@ -25,7 +25,7 @@ YEAR_MS = 365 * 24 * 3600 * 1000
 
 
 def job(folder: Path) -> Job:
-    """Return a job that counts the lines of each key, one file a batch."""
+    """Return a job that counts the lines of each key, one file per batch."""
     made = Job("seen", state=f"file://{folder}/state", n_shards=4)
     source = made.source("in", files(folder / "in", "json", schema="key string", max_files_per_trigger=1))
     counted = source.key_by("by", "key").stateful_map("n", lambda key, row, n: (n, n + 1), default=0)
@@ -34,7 +34,7 @@ def job(folder: Path) -> Job:
 
 
 def add_file(folder: Path, name: str) -> int:
-    """Put a file into the input folder; return its time as Spark has it."""
+    """Add a file to the input folder; return its time as the source sees it."""
     file = folder / "in" / f"{name}.json"
     file.parent.mkdir(exist_ok=True)
     file.write_text('{"key": "a"}\n')
@@ -43,7 +43,7 @@ def add_file(folder: Path, name: str) -> int:
 
 @contextmanager
 def having_seen(number: int, at: int) -> Iterator[None]:
-    """Make a start find so many entries more."""
+    """Add this many entries of files to those that a start finds."""
     real = SeenFiles.load
 
     def load(self: SeenFiles, state: Manifest) -> list[SeenFile]:
@@ -56,7 +56,7 @@ def having_seen(number: int, at: int) -> Iterator[None]:
 
 
 def batch_ms(number: int) -> float:
-    """Return the time of the best batch with so many files seen."""
+    """Return the time of the best batch with this number of files."""
     folder = Path(tempfile.mkdtemp())
     try:
         at = 0

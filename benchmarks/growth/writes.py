@@ -1,7 +1,7 @@
-"""Bytes of state files written for each changed byte, by the size of the state.
+"""Measure the bytes of state files that are written for each changed byte, by the size of the state.
 
-A batch changes a few keys, each as likely as any other; values do not compress. All that batches and merges write counts: deltas,
-merged runs, snapshots. It goes on until all state has been written anew twice, so that every kind of merge is in the figure.
+A batch changes a few random keys; values do not compress. Everything that batches and merges write counts: deltas, merged runs,
+snapshots. The measurement ends when all state has been rewritten twice, so that it includes every kind of merge.
 """
 
 import random
@@ -32,7 +32,7 @@ def key(number: int) -> bytes:
 
 
 class Written:
-    """A job that is changed and merged, without anything else of a run."""
+    """A job that is changed and merged, without the other parts of a run."""
 
     def __init__(self, keys: int) -> None:
         """Begin with all keys."""

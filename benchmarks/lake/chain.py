@@ -1,8 +1,8 @@
-"""Rows that a chain of files and a topic loses or gives twice, while its reader is stopped before commits at random.
+"""Count the rows that a chain of files and a topic loses or doubles while its reader is stopped before random commits.
 
-A topic has numbered records. The history has the records before a random offset of each partition, in random order, and with
-records beyond that in files that appear while it is read. A reader that is stopped continues from the position and the files of
-the last commit, as the driver does.
+A topic has numbered records. The history has the records before a random offset of each partition, in random order, and later
+records in files that appear during the reading. A stopped reader continues from the position and the files of the last commit,
+as the driver does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILE_ROWS = 2_000
 
 
 def measure(rows: int = 20_000, seed: int = 27) -> dict[str, float]:
-    """Return how many rows were lost and how many came twice."""
+    """Return how many rows were lost and how many were doubled."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder, running_kafka(Path(folder) / "kafka") as server:
         server.create("chained", PARTITIONS)
@@ -75,7 +75,7 @@ def _read(brokers: str, history: Path, rows: int, chance: random.Random) -> list
         values += batch
         seen += reader.seen(start, end)
         if position is None:
-            # The seam is committed: what the history gets now is left to the topic.
+            # The seam is committed: later records of the history come from the topic.
             _write(history, beyond[:FILE_ROWS])
         if end == start:
             reader.close()

@@ -1,7 +1,7 @@
-"""Delta and Iceberg tables: the sinks beside the plain clients, the memory of the driver, and what a compaction leaves.
+"""Measure Delta and Iceberg tables: the sinks compared with the plain clients, the driver's memory, and compaction.
 
-The plain process writes each batch with one call of the client. The job's tasks write their shares of a batch in processes of
-their own, as many as there are cores, and the driver commits. The last line is one JSON object.
+The plain process writes each batch with one call of the client. The tasks of the job write their shares of a batch in one process
+for each core, and the driver commits. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def compacted(folder: str) -> float:
 
 
 def driver_memory(rows: int) -> None:
-    """Print by how many megabytes a driver grows at most while it publishes this many rows, in a process of its own.
+    """Print the maximum growth of a driver in MB while it publishes this many rows, in its own process.
 
     The driver has no rows: its tasks make them.
     """
@@ -174,7 +174,7 @@ def driver_memory(rows: int) -> None:
         sink = sinks.delta(f"{folder}/table")
         list(tasks.map(_warm, range(TASKS)))
         through(tasks, sink, "append", f"{folder}/state", rows=4 * COMMIT)
-        # From here on the kernel counts the peak again.
+        # Reset the kernel's peak counter.
         Path("/proc/self/clear_refs").write_text("5")
         before = _memory("VmRSS")
         through(tasks, sink, "append", f"{folder}/state", first=6, rows=rows)

@@ -16,7 +16,7 @@ class Event:
 
 
 def count(user: str, event: Event, total: int) -> tuple[dict[str, Any], int]:
-    """Count the events of a user; tell the count with the time of the event."""
+    """Count the events of a user; return the count with the time of the event."""
     return {"total": total + 1, "sent": event.sent}, total + 1
 
 

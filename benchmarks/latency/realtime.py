@@ -1,7 +1,7 @@
-"""The same count by user in Spark's Real-Time Mode, until it is stopped: `python -m benchmarks.latency.realtime URL WORK JARS`.
+"""Run the same count by user in Spark's Real-Time Mode, until stopped: `python -m benchmarks.latency.realtime URL WORK JARS`.
 
-It is at least once. From Python, Real-Time Mode counts with `groupBy`, which runs in the JVM alone: of the steps that it
-allows, none runs a Python function, neither `transformWithState` with a Python processor nor a UDF.
+Real-Time Mode is at least once. From Python, it counts with `groupBy`, which runs in the JVM: none of the steps that Real-Time
+Mode allows runs a Python function, neither `transformWithState` with a Python processor nor a UDF.
 """
 
 import sys

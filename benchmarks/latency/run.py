@@ -25,7 +25,7 @@ JOBS = {"nats": "nats", "kafka": "kafka", "rtm": "kafka"}
 
 
 class Measured(NamedTuple):
-    """How long results took, and whether the benchmark itself was in time."""
+    """The times of the results, and whether the benchmark itself kept up."""
 
     p50_ms: float
     p99_ms: float
@@ -53,14 +53,14 @@ def arguments() -> argparse.Namespace:
 
 
 def empty_batch_ms() -> float:
-    """Return the median of a batch of a `foreachBatch` that does nothing."""
+    """Return the median batch time of an empty `foreachBatch`."""
     command = [sys.executable, "-m", "benchmarks.state.run", "--only", "foreach_batch_nothing", "--rows", "200"]
     ran = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=True)
     return float(json.loads(ran.stdout.splitlines()[-1])["figures"][0]["batch_ms"])
 
 
 def measured(name: str, rate: int, options: argparse.Namespace) -> Measured:
-    """Return how long the messages took that were sent after the warm-up."""
+    """Return the latencies of the messages that were sent after the warm-up."""
     system = JOBS[name]
     took: dict[int, float] = {}
 
@@ -105,14 +105,14 @@ def _command(name: str, url: str, folder: str) -> list[str]:
 
 
 class Sent(NamedTuple):
-    """A message: when it was sent, in ns since 1970, and how long after its time."""
+    """A message: when it was sent, in ns since 1970, and how late."""
 
     at: int
     late_ms: float
 
 
 def _send(client: Transport, rate: int, enough: Callable[[], bool], seconds: float) -> list[Sent]:
-    """Send at an even rate for a while, or until there is enough; return what was sent."""
+    """Send at a constant rate for some time, or until there are enough messages; return what was sent."""
     began = time.monotonic()
     sent: list[Sent] = []
     while time.monotonic() - began < seconds and not enough():
@@ -135,7 +135,7 @@ def _environment() -> dict[str, str]:
 
 
 def _ratios(document: Mapping[str, Any]) -> dict[str, float]:
-    """Return the ratios that have goals, where both of their figures were measured."""
+    """Return the ratios that have goals and whose figures were both measured."""
     wanted = {
         "p50_vs_empty": ("nats_50_p50_ms", "empty_ms"),
         "p99_vs_empty": ("nats_50_p99_ms", "empty_ms"),

@@ -1,4 +1,4 @@
-"""The two systems: a server on loopback, what sends at an even rate, and what notes when results are visible."""
+"""The two systems: a server on loopback, a sender at a constant rate, and a consumer that records when results are visible."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ Seen = Callable[[bytes], None]
 
 
 def payload(number: int, sent: int) -> bytes:
-    """Return a message that says when it was sent, in ns since 1970."""
+    """Return a message that contains the time at which it was sent, in ns since 1970."""
     return json.dumps({"user": f"user-{number % USERS}", "sent": sent}).encode()
 
 
@@ -44,15 +44,15 @@ class Transport(ABC):
 
     @abstractmethod
     def watch(self, seen: Seen) -> None:
-        """Call with each result that is visible, from a thread, until `close`."""
+        """Call a function with each visible result, from a thread, until `close`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop watching and let go of the server."""
+        """Stop watching and release the connection."""
 
 
 class OverNats(Transport):
-    """JetStream. Of an atomic batch, a consumer sees all messages when the last one is stored."""
+    """JetStream. A consumer sees the messages of an atomic batch when the last one is stored."""
 
     def __init__(self, server: Nats) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class OverNats(Transport):
 
 
 class OverKafka(Transport):
-    """Kafka. A consumer of committed transactions sees a batch when its transaction is."""
+    """Kafka. A consumer of committed transactions sees a batch when its transaction is committed."""
 
     def __init__(self, server: Kafka) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class OverKafka(Transport):
 
 
 def running(system: str, folder: Path) -> AbstractContextManager[Any]:
-    """Run a server of a system for a while."""
+    """Run a server of a system during the block."""
     return running_nats(folder, sync="2m") if system == "nats" else running_kafka(folder)
 
 

@@ -19,7 +19,7 @@ _MONTH = 1_672_531_200
 
 
 def write(folder: Path, batches: int) -> None:
-    """Write that many files. An aircraft flies by day, and its flights are spread over all files."""
+    """Write this number of files. An aircraft flies by day, and its flights are spread over all files."""
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(17)
     for number in range(batches):

@@ -1,4 +1,4 @@
-"""One job, run by itself in a process of its own: `python -m benchmarks.many.jobs JOB INPUT WORK RESULT`."""
+"""Run one job in its own process: `python -m benchmarks.many.jobs JOB INPUT WORK RESULT`."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Run every job, each in a process of its own; see the package's docstring."""
+"""Run every job, each in its own process; see the package's docstring."""
 
 import argparse
 import json
@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
 
 
 def tree_of(commit: str, folder: Path) -> Path:
-    """Put the source and the benchmarks of a commit into a folder: programs are written for the source next to them."""
+    """Extract the source and the benchmarks of a commit into a folder: its programs need its source."""
     command = ["git", "archive", commit, "src", "benchmarks"]
     archive = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
     with tarfile.open(fileobj=BytesIO(archive)) as tar:

@@ -1,1 +1,1 @@
-"""Nexmark: an auction site's persons, auctions and bids, and queries over them."""
+"""Nexmark: the persons, auctions and bids of an auction site, and queries over them."""

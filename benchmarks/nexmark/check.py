@@ -1,4 +1,4 @@
-"""Each query once more, as a batch in Spark SQL over the same events, and the comparison of the two."""
+"""Run each query as a batch in Spark SQL over the same events, and compare the results."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -72,14 +72,14 @@ SQL = {
 
 
 def expected(spark: SparkSession, events: DataFrame, query: str) -> list[tuple[Any, ...]]:
-    """Return what a query must give, by Spark SQL."""
+    """Return the results of a query according to Spark SQL."""
     for number, name in enumerate(("person", "auction", "bid")):
         events.where(f"kind = {number}").createOrReplaceTempView(name)
     return normal((row.asDict() for row in spark.sql(SQL[query]).collect()), query)
 
 
 def normal(records: Iterable[dict[str, Any]], query: str) -> list[tuple[Any, ...]]:
-    """Return results as sorted tuples; of those that replace one another the last."""
+    """Return results as sorted tuples; if results replace one another, the last one."""
     chosen: Iterable[dict[str, Any]] = records
     if query in LAST_BY:
         chosen = {tuple(record[name] for name in LAST_BY[query]): record for record in records}.values()

@@ -1,7 +1,7 @@
-"""Events by their number: event `n` is the same whoever makes it, so they can be split and resumed anywhere.
+"""Generate events by number: event `n` is always the same, so generation can be split and resumed anywhere.
 
-Of every 50 events the first is a person, the next three are auctions, and the other 46 are bids: 2, 6 and 92 %. Times ascend
-with the numbers. Every column but the common ones is null where the event is of another kind.
+Of every 50 events, the first is a person, the next three are auctions, and the other 46 are bids: 2, 6 and 92 %. Times ascend
+with the numbers. The columns of other kinds of events are null.
 """
 
 import os
@@ -46,7 +46,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def draw(numbers: Ints, salt: int) -> npt.NDArray[np.uint64]:
-    """Return a number for each event that looks random and depends on the event and the salt alone (splitmix64)."""
+    """Return a pseudo-random number for each event, which depends only on the event and the salt (splitmix64)."""
     z = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(salt * 0xBF58476D1CE4E5B9 % 2**64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -54,7 +54,7 @@ def draw(numbers: Ints, salt: int) -> npt.NDArray[np.uint64]:
 
 
 def _recent(numbers: Ints, salt: int, per_cycle: int, reach: int) -> Ints:
-    """Return the number of one of the last `reach` things of a kind that an event can know: there is always one."""
+    """Return the number of one of the last `reach` things of a kind that exist at an event; there is always one."""
     known = numbers // CYCLE * per_cycle + per_cycle
     back = (draw(numbers, salt) % np.uint64(reach)).astype(np.int64)
     chosen: Ints = np.maximum(known - 1 - back, 0)

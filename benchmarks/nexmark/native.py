@@ -1,4 +1,4 @@
-"""The queries that PySpark's own streaming can express in one query, with RocksDB state as recommended for it."""
+"""The queries that PySpark's streaming can express as one query, with RocksDB state."""
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ def q2(events: DataFrame) -> DataFrame:
 
 
 def q5(events: DataFrame) -> DataFrame:
-    """The auction with the most bids: one of them where several have the same number, which is less than ours gives."""
+    """Find the auction with the most bids. Unlike Tidewheel's query, it returns only one of several equal auctions."""
     window = F.window("at", "10 seconds", "2 seconds")
     counted = _timed(events).groupBy(window, "auction").count()
     return counted.groupBy(F.window(F.window_time("window"), "2 seconds")).agg(
@@ -42,12 +42,12 @@ def q5(events: DataFrame) -> DataFrame:
 
 
 def q7(events: DataFrame) -> DataFrame:
-    """The highest bid of every ten seconds."""
+    """Find the highest bid of every ten seconds."""
     return _timed(events).groupBy(F.window("at", "10 seconds")).agg(F.max("price"))
 
 
 def q11(events: DataFrame) -> DataFrame:
-    """How often each bidder bids in a session."""
+    """Count the bids of each bidder in a session."""
     return _timed(events).groupBy(F.session_window("at", "10 seconds"), "bidder").count()
 
 

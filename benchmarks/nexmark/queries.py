@@ -1,6 +1,6 @@
-"""The queries as Tidewheel programs: each takes a stream of the events that it is about and returns the stream of its results.
+"""The queries as Tidewheel programs: each takes a stream of its events and returns the stream of its results.
 
-What can be said in columns is said in columns; a query begins with the events and columns that `READS` names.
+Queries use columns where possible. Each starts with the events and columns that `READS` names.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ SIDE = pa.table({"side": pa.array(range(1000)), "label": pa.array([f"side {n}" f
 
 
 def timed(events: Stream) -> Stream:
-    """Events with their times; they come in order."""
+    """Return events with their times; they come in order."""
     on_time = events.assign_timestamps("time", "time", unit="ns").limit_out_of_orderness("in-order", "0 s")
     return on_time
 
@@ -77,7 +77,7 @@ def q3(events: Stream) -> Stream:
 
 
 class Closing(StatefulLogic[dict[str, Any]]):
-    """The highest bid of an auction while it was open, told when it has ended."""
+    """The highest bid of an auction while it was open, emitted when the auction has ended."""
 
     def on_data(self, message: Message, state: dict[str, Any], output: Output) -> dict[str, Any] | None:
         """Note an auction, or a bid for one."""
@@ -98,7 +98,7 @@ class Closing(StatefulLogic[dict[str, Any]]):
         return state
 
     def on_timer(self, timer: Timer, state: dict[str, Any], output: Output) -> None:
-        """Tell the price, if there was a bid."""
+        """Emit the price if there was a bid."""
         if "price" in state:
             output.emit({"category": state["category"], "price": state["price"]})
 
@@ -115,7 +115,7 @@ def q4(events: Stream) -> Stream:
 
 
 class Winning(StatefulLogic[dict[str, Any]]):
-    """The highest bid of an auction while it was open, the first of equal ones, told when it has ended."""
+    """The highest bid of an auction while it was open, the first of equal bids, emitted when the auction has ended."""
 
     def on_data(self, message: Message, state: dict[str, Any], output: Output) -> dict[str, Any] | None:
         """Note an auction, or a bid for one."""
@@ -136,7 +136,7 @@ class Winning(StatefulLogic[dict[str, Any]]):
         return state
 
     def on_timer(self, timer: Timer, state: dict[str, Any], output: Output) -> None:
-        """Tell the winner, if there was a bid."""
+        """Emit the winner if there was a bid."""
         if "best" in state:
             (auction, seller, expires), (price, _, bidder, _) = state["auction"], state["best"]
             # Later auctions have higher numbers, and of those that end together the one that began later.
@@ -166,7 +166,7 @@ def _hottest(kept: list[Any], row: Any) -> list[Any]:
 
 
 def q5(bids: Stream) -> Stream:
-    """The auctions with the most bids in the last ten seconds, every two seconds."""
+    """Find the auctions with the most bids in the last ten seconds, every two seconds."""
     by_auction = timed(bids).key_by("by-auction", "auction")
     counted = by_auction.window("count", sliding(TEN, TWO), n=count(), auction=max_("auction"))
     # Each count belongs to one window, whose last moment is the time of the result.
@@ -185,7 +185,7 @@ def q7(bids: Stream) -> Stream:
 
 
 def q8(events: Stream) -> Stream:
-    """Persons who opened an auction in the ten seconds in which they came."""
+    """Find the persons who opened an auction in the ten seconds in which they registered."""
     persons, auctions = timed(events).branch("kinds", lambda e: e.kind == PERSON, lambda e: e.kind == AUCTION)
     joined = persons.key_by("by-id", "id").window_join(
         "new-sellers", auctions.key_by("by-seller", "seller"), tumbling(TEN)
@@ -194,7 +194,7 @@ def q8(events: Stream) -> Stream:
 
 
 def q11(bids: Stream) -> Stream:
-    """How often each bidder bids in a session."""
+    """Count the bids of each bidder in a session."""
     return timed(bids).key_by("by-bidder", "bidder").window("sessions", session(TEN), n=count())
 
 
@@ -386,6 +386,6 @@ READS: dict[str, tuple[tuple[int, ...], str]] = {
 
 
 def chosen(events: Stream, query: str) -> Stream:
-    """Return the events and columns that a query is about."""
+    """Return the events and columns that a query reads."""
     kinds, columns = READS[query]
     return events.filter("wanted", pc.field("kind").isin(kinds)).select("wanted-columns", *columns.split())

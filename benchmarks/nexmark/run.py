@@ -1,9 +1,9 @@
-"""Throughput of each query, beside Spark's own streaming where that can express it, in the same run.
+"""Measure the throughput of each query, compared with Spark's streaming where Spark can express the query.
 
     python -m benchmarks.nexmark.run [--events 1000000] [--per-batch 100000] [--queries q0,q5]
 
-Events a second over all batches but the first two. Results are checked against Spark SQL, over the first events. The last line is
-one JSON object.
+The throughput is in events a second over all batches but the first two. Results are checked against Spark SQL, over the first
+events. The last line is one JSON object.
 """
 
 import argparse
@@ -31,20 +31,20 @@ CHECKED = 20_000
 
 
 def ours(query: str, work: Path, own: Path, per_batch: int) -> float:
-    """Return the events a second of a query as a Tidewheel program; refuse wrong results. `own` is for its files."""
+    """Return the events a second of a query as a Tidewheel program; refuse wrong results. `own` is the folder for its files."""
     check(query, work, own)
     job = Job(f"nexmark-{query}", state=f"file://{own}/state")
     events = job.source("events", files(str(work / "events"), max_files_per_trigger=1))
     QUERIES[query](chosen(events, query)).sink("results", discard())
     result = job.run(until="end", parallelism=2, options=RunOptions(master="local[2]", local=f"{own}/local"))
-    # The flush at the end has no events of its own, and is part of the work.
+    # The flush at the end has no events, but is part of the work.
     timed = result.batches[WARM_UP:]
-    # All events of a file count, also those that a query is not about, as they do in Spark's own queries.
+    # All events of a file count, also those that a query does not read, as in Spark's queries.
     return per_batch * sum(batch.rows > 0 for batch in timed) / sum(batch.seconds for batch in timed)
 
 
 def native(query: str, work: Path, own: Path, per_batch: int) -> float:
-    """Return the events a second of a query as Spark's own streaming."""
+    """Return the events a second of a query as a streaming query of Spark."""
     spark = session.start(work, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB})
     folder = str(work / "events")
     schema = spark.read.parquet(folder).schema
@@ -58,7 +58,7 @@ def native(query: str, work: Path, own: Path, per_batch: int) -> float:
 
 
 def check(query: str, work: Path, own: Path) -> None:
-    """Refuse results that Spark SQL does not find as well."""
+    """Refuse results that differ from those of Spark SQL."""
     job, out = Job(f"check-{query}", state=f"file://{own}/checked"), collect()
     folder = str(work / "few")
     QUERIES[query](chosen(job.source("events", files(folder)), query)).sink("results", out)
@@ -77,7 +77,7 @@ def main() -> None:
     arguments = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="tidewheel-nexmark-"))
     figures: dict[str, float] = {}
-    # Each in a process of its own: Tidewheel with the Spark that it starts, as its users have it, and Spark as it is shipped.
+    # Each runs in its own process: Tidewheel with the Spark that it starts, and Spark with its default settings.
     with ProcessPoolExecutor(1, _ANEW, session.prepare, (work,)) as us, ProcessPoolExecutor(1, _ANEW) as spark:
         try:
             write(work / "events", arguments.events, arguments.per_batch)

@@ -18,7 +18,7 @@ _MONTH = 30 * 86_400 * 1_000_000
 
 
 def dataset(cache: Path, keys: int, rows: int, files: int) -> Path:
-    """A folder with `files` files of `rows` flights by `keys` aircraft; made once, complete or absent."""
+    """Return a folder with `files` files of `rows` flights by `keys` aircraft. It is written once, and is complete or absent."""
 
     def fill(folder: Path) -> None:
         for number in range(files):

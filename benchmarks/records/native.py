@@ -1,4 +1,4 @@
-"""Spark's own stateful step over the same records: `transformWithState` (Row), RocksDB, changelog checkpoints."""
+"""Spark's stateful step over the same records: `transformWithState` (Row), RocksDB, changelog checkpoints."""
 
 from benchmarks.records.generate import SCHEMA
 from benchmarks.state import measure, session

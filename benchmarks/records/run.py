@@ -1,4 +1,4 @@
-"""Run every program over the same records, each in a process of its own; see the package's docstring."""
+"""Run every program over the same records, each in its own process; see the package's docstring."""
 
 import argparse
 import json
@@ -54,7 +54,7 @@ def case(contender: str, rows: int, batches: int) -> Case:
 
 
 def ratios(done: dict[str, measure.Measurement]) -> dict[str, float | None]:
-    """Every ratio by name; None where one of the two was not measured."""
+    """Return every ratio by name; None if one of the two was not measured."""
     return {
         name: round(done[ours].rows_per_second / done[theirs].rows_per_second, 3)
         if ours in done and theirs in done

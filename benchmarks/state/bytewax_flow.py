@@ -1,9 +1,9 @@
-"""Bytewax with recovery on: the same sum over the same files, by one process and by two.
+"""Bytewax with recovery: the same sum over the same files, in one process and in two.
 
-Runs in an environment of its own (see peer_env). Bytewax has no batches, so its rate is rows over the
-time from the first row read until the last snapshot is written; where the run holds several windows of
-`WINDOW` rows, the median window may be better than that, and the better one counts. The faster of one and
-two processes is the figure. The variant `records` is the same program over whole records of the records benchmark.
+It runs in its own environment (see peer_env). Bytewax has no batches, so its rate is all rows divided by the time from the first
+row read until the last snapshot is written. If the run contains several windows of `WINDOW` rows, the rate of the median window
+counts if it is better. The result is the faster of one and two processes. The variant `records` is the same program over whole
+records of the records benchmark.
 """
 
 import json
@@ -48,13 +48,13 @@ def flights(batch: pa.RecordBatch) -> list[tuple[str, Any]]:
     return [(row.tail, row) for row in map(Flight._make, zip(*columns, strict=True))]
 
 
-# By its name in this module, Bytewax pickles it for the other process; a record that it cannot pickle ends both.
+# Bytewax pickles it by its name in this module for the other process; a record that cannot be pickled ends both.
 Flight = namedtuple("Flight", "carrier number tail origin destination departed delay distance cancelled")
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one process of a run did, in the clock that all processes of a machine share."""
+    """The part of a run that one process did, in the clock that all processes of a machine share."""
 
     rows: int
     begun: float
@@ -64,7 +64,7 @@ class Share:
 
 
 class Clock:
-    """When the first row was read, how many were, and when each window of rows came out."""
+    """When the first row was read, how many were read, and when each window of rows was emitted."""
 
     def __init__(self, limit: float, window: int) -> None:
         self.limit = limit
@@ -157,7 +157,7 @@ VARIANTS: dict[str, tuple[Messages, Callable[[int | None, Any], tuple[int, int]]
 
 
 def work(folder: Path, database: Path, limit: float, addresses: list[str], number: int, variant: str) -> Share:
-    """Run one process of the flow to its end."""
+    """Run one process of the flow until it ends."""
     messages, function = VARIANTS[variant]
     clock = Clock(limit, WINDOW // len(addresses))
     flow = Dataflow("bench")
@@ -175,7 +175,7 @@ def work(folder: Path, database: Path, limit: float, addresses: list[str], numbe
 
 
 def rate(shares: list[Share]) -> float:
-    """Rows a second: overall, or by the median windows where that is better and there are some."""
+    """Return rows a second: overall, or by the median window if that is better and there are several."""
     seconds = max(s.ended for s in shares) - min(s.begun for s in shares)
     overall = sum(s.rows for s in shares) / seconds
     if min(len(s.windows) for s in shares) < 3:
@@ -184,7 +184,7 @@ def rate(shares: list[Share]) -> float:
 
 
 def attempt(task: measure.Task, processes: int) -> list[Share]:
-    """Run the flow once, each of its processes started anew."""
+    """Run the flow once, in new processes."""
     database = task.work / f"recovery-{processes}"
     database.mkdir()
     init_db_dir(database, processes)

@@ -1,4 +1,4 @@
-"""Which contender runs over which input, in which order, for how long."""
+"""Define which contender runs over which input, in which order, and for how long."""
 
 from dataclasses import dataclass, replace
 
@@ -12,8 +12,8 @@ SMALL = 200
 class Case:
     """One contender over one input: `files` batches of `rows` rows over `keys` keys.
 
-    A contender that can be stopped is stopped `limit` seconds after its first batch began, and its
-    figures are taken over what it did; one that cannot is given up after `patience` seconds.
+    A contender that can be stopped is stopped `limit` seconds after the start of its first batch, and its figures cover what it
+    has done. A contender that cannot be stopped is killed after `patience` seconds.
     """
 
     contender: str
@@ -32,9 +32,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Plan:
-    """How many batches of each size, and how long a slow contender and the whole run may take.
+    """The number of batches of each size, and the time limits of a slow contender and of the whole run.
 
-    `many_keys` are the measured batches of a large case with the most keys.
+    `many_keys` is the number of measured batches of a large case with the most keys.
     """
 
     large: int
@@ -51,7 +51,7 @@ class Plan:
     divisor: int = 1
 
 
-# Ends within a quarter of an hour on two cores.
+# Takes at most a quarter of an hour on two cores.
 QUICK = Plan(
     large=14,
     large_warmup=6,
@@ -78,7 +78,7 @@ FULL = Plan(
     bytewax_limit=60,
     budget=3600,
 )
-# Proves that every contender runs; its figures mean nothing.
+# Shows that every contender runs; the figures are meaningless.
 SMOKE = Plan(
     large=3,
     large_warmup=2,
@@ -96,10 +96,10 @@ SMOKE = Plan(
 
 
 def cases(plan: Plan) -> list[Case]:
-    """All cases, in the order in which to run them.
+    """Return all cases, in the order in which they run.
 
-    Those that share a ratio are neighbours, so that a busy minute of the machine hurts both. The longest one
-    is the last, because what is left of the budget is its limit.
+    Cases that share a ratio are neighbours, so that a busy minute of the machine affects both. The longest case is the last one,
+    because its limit is the rest of the budget.
     """
     few, some, many = KEYS
     return [
@@ -111,14 +111,14 @@ def cases(plan: Plan) -> list[Case]:
         *_large(plan, many),
         *_csv(plan, many),
         *_small(plan),
-        # One batch of it is a minute of warm-up.
+        # One batch of it takes a minute to warm up.
         *_medium(plan, many, native_warmup=1),
     ]
 
 
 def _large(plan: Plan, keys: int) -> list[Case]:
     rows = LARGE // plan.divisor
-    # Background merges begin after eight batches, and make single batches longer: so many keys need more batches.
+    # Background merges start after eight batches and slow down single batches, so many keys need more batches.
     batches = plan.large_warmup + plan.many_keys if keys == KEYS[-1] else plan.large
     measured = [
         Case(contender, keys, rows, batches, plan.large_warmup, 120)
@@ -128,7 +128,7 @@ def _large(plan: Plan, keys: int) -> list[Case]:
 
 
 def _csv(plan: Plan, keys: int) -> list[Case]:
-    """Pathway, and ours over the files that it reads best."""
+    """Return the cases of Pathway, and those of Tidewheel over the files that Pathway reads best."""
     contenders = ("stateful_map_csv", "pathway_stateful", "aggregate_csv", "pathway_sum")
     rows = LARGE // plan.divisor
     return [Case(contender, keys, rows, plan.large, plan.large_warmup, 120, format="csv") for contender in contenders]
@@ -149,8 +149,8 @@ def _small(plan: Plan) -> list[Case]:
 
 
 def within(case: Case, left: float) -> Case:
-    """The case with its limit lowered to what is left of the budget, but enough to do something.
+    """Return the case with its limit reduced to the rest of the budget, but long enough to measure something.
 
-    Start and end of a contender's process take their share beside the limit.
+    Starting and ending the contender's process take time in addition to the limit.
     """
     return replace(case, limit=max(20, min(case.limit, left - 20)))

@@ -1,6 +1,6 @@
-"""DuckDB with two threads: the group-by of `aggregate` over the same files, one file a batch, with nothing durable.
+"""DuckDB with two threads: the group-by of `aggregate` over the same files, one file per batch, with nothing durable.
 
-The limit for aggregates: DuckDB keeps no totals from one batch to the next, and writes nothing to disk.
+This is the upper limit for aggregates: DuckDB keeps no totals between batches and writes nothing to disk.
 """
 
 import time
@@ -14,7 +14,7 @@ THREADS = 2
 
 
 def batch(connection: duckdb.DuckDBPyConnection, file: Path) -> measure.Batch:
-    """Sum the values of each key of a file; return how long it took until all sums were there as Arrow columns."""
+    """Sum the values of each key of a file; return the time until all sums are Arrow columns."""
     rows = pq.read_metadata(file).num_rows
     begun = time.perf_counter()
     query = f"SELECT key, count(value), sum(value)::BIGINT FROM read_parquet('{file}') GROUP BY key"

@@ -1,7 +1,7 @@
-"""What a small batch costs in Spark before Tidewheel does anything.
+"""Measure a small batch of Spark without Tidewheel.
 
-`nothing`: a `foreachBatch` whose function is empty: no Spark job at all, only offsets, planning and commit.
-`same-query`: the shuffle, the `mapInArrow` and the collect that any keyed batch needs, with no state.
+`nothing`: a `foreachBatch` with an empty function: no Spark job, only offsets, planning and commit.
+`same-query`: the shuffle, the `mapInArrow` and the collect of any keyed batch, without state.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""The stateless floor: a shuffle by key and a `mapInArrow` that passes its rows through.
+"""The floor without state: a shuffle by key and a `mapInArrow` that passes its rows through.
 
-What Spark and Python cost before there is any state; a stateful step can only come near to it.
+It is what Spark and Python cost without any state.
 """
 
 from collections.abc import Iterator

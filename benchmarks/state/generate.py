@@ -1,4 +1,4 @@
-"""The input: Parquet or CSV files of (key string, value long), keys drawn evenly, the same on every machine."""
+"""Generate the input: Parquet or CSV files of (key string, value long) with uniformly drawn keys, the same on every machine."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ SCHEMA = "key string, value long"
 
 
 def dataset(cache: Path, keys: int, rows: int, files: int, format: str = "parquet") -> Path:
-    """A folder with `files` files of `rows` rows over `keys` keys; made once, complete or absent."""
+    """Return a folder with `files` files of `rows` rows over `keys` keys. It is written once, and is complete or absent."""
     suffix = "" if format == "parquet" else f"-{format}"
 
     def fill(folder: Path) -> None:
@@ -34,7 +34,7 @@ def dataset(cache: Path, keys: int, rows: int, files: int, format: str = "parque
 
 
 def made_once(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """The folder; if it is not there, it is filled first, under another name: it is complete or absent."""
+    """Return the folder. If it does not exist, fill it under another name first, so that it is complete or absent."""
     if not folder.is_dir():
         unfinished = folder.with_suffix(".unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -45,7 +45,7 @@ def made_once(folder: Path, fill: Callable[[Path], None]) -> Path:
 
 
 def first(folder: Path, files: int, into: Path) -> Path:
-    """A folder that holds the first `files` files of another, without copying them."""
+    """Make a folder that contains the first `files` files of another one, without copying them."""
     into.mkdir(parents=True)
     for path in sorted(folder.iterdir())[:files]:
         os.link(path, into / path.name)

@@ -1,6 +1,6 @@
-"""What a contender hands back: its batches, and the two figures taken from them.
+"""The result of a contender: its batches, and the figures derived from them.
 
-Only the standard library, because peers run in environments of their own.
+This module uses only the standard library, because peers run in their own environments.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: its rows, its wall time, and where Spark says that time went."""
+    """One batch: its rows, its wall time, and the parts of that time that Spark reports."""
 
     rows: int
     milliseconds: float
@@ -25,8 +25,7 @@ class Batch:
 class Measurement:
     """The run of one contender over one input.
 
-    `rate`, where given, replaces the one computed from the batches: peers have no batches.
-    `notes` say what was capped and which settings were chosen.
+    `rate` replaces the rate that is computed from the batches: peers have no batches. `notes` describe limits and settings.
     """
 
     batches: Sequence[Batch]
@@ -36,41 +35,41 @@ class Measurement:
 
     @property
     def measured(self) -> Sequence[Batch]:
-        """The batches after warm-up; the last one where there are none."""
+        """Return the batches after the warm-up; the last batch if there are none."""
         return self.batches[self.warmup :] or self.batches[-1:]
 
     @property
     def rows_per_second(self) -> float:
-        """The median over the measured batches, so that one disturbed batch does not decide."""
+        """Return the median over the measured batches, so that one disturbed batch does not decide."""
         if self.rate is not None:
             return self.rate
         return statistics.median(1000 * b.rows / b.milliseconds for b in self.measured)
 
     @property
     def batch_milliseconds(self) -> float:
-        """The median batch time."""
+        """Return the median batch time."""
         return statistics.median(b.milliseconds for b in self.measured)
 
     @property
     def sustained_rows_per_second(self) -> float:
-        """All rows of the measured batches over all their time: slow batches count as long as they took."""
+        """Return all rows of the measured batches divided by all their time, so that slow batches count fully."""
         return 1000 * sum(b.rows for b in self.measured) / sum(b.milliseconds for b in self.measured)
 
     @property
     def slowest_milliseconds(self) -> float:
-        """The time of the slowest measured batch."""
+        """Return the time of the slowest measured batch."""
         return max(b.milliseconds for b in self.measured)
 
     @property
     def durations(self) -> dict[str, float]:
-        """The median of each of Spark's durations over the measured batches."""
+        """Return the median of each of Spark's durations over the measured batches."""
         names = dict.fromkeys(name for b in self.measured for name in b.durations)
         return {n: statistics.median(b.durations.get(n, 0) for b in self.measured) for n in names}
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a contender's process is asked to do."""
+    """The work of a contender's process."""
 
     input: Path
     work: Path
@@ -80,12 +79,12 @@ class Task:
     variant: str
 
     def finish(self, measurement: Measurement) -> None:
-        """Hand the measurement to the process that asked for it."""
+        """Write the measurement for the parent process."""
         self.result.write_text(json.dumps(asdict(measurement)))
 
 
 def task() -> Task:
-    """The task given on the command line."""
+    """Return the task from the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--input", type=Path, required=True, help="folder of files, one per batch")
     parser.add_argument("--work", type=Path, required=True, help="folder for state and checkpoints")
@@ -97,7 +96,7 @@ def task() -> Task:
 
 
 def read(path: Path) -> Measurement:
-    """The measurement that a contender wrote."""
+    """Return the measurement that a contender wrote."""
     found: dict[str, Any] = json.loads(path.read_text())
     batches = [Batch(**b) for b in found.pop("batches")]
     return Measurement(batches=batches, **found)

@@ -1,4 +1,4 @@
-"""Spark's own stateful step: `transformWithState` (Row), RocksDB, changelog checkpoints."""
+"""Spark's stateful step: `transformWithState` (Row), RocksDB, changelog checkpoints."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,14 +14,14 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     f"{ROCKSDB}.changelogCheckpointing.enabled": "true",
-    # Counting rows reads before each write; nobody asks for the count here.
+    # Counting rows reads before each write; the count is not needed.
     f"{ROCKSDB}.trackTotalNumberOfRows": "false",
 }
 CHOSEN = "RocksDB, changelog checkpoints, no row counts"
 
 
 class RunningSum(StatefulProcessor):
-    """The sum so far, for each row: a row of its key and the sum."""
+    """The running sum for each row: a row with the key and the sum."""
 
     def __init__(self, column: str) -> None:
         self.column = column

@@ -1,4 +1,4 @@
-"""Tidewheel, as a user writes it: `stateful_map` row by row, or `aggregate` by columns."""
+"""Tidewheel as a user writes it: `stateful_map` row by row, or `aggregate` by columns."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tidewheel.sources import Source, files
 
 
 def source(folder: Path) -> Source:
-    """One file a batch: Parquet, or CSV with a line of names."""
+    """Return the source: one file per batch, Parquet, or CSV with a header line."""
     if any(folder.glob("*.csv")):
         return files(str(folder), format="csv", schema=SCHEMA, max_files_per_trigger=1, header=True)
     return files(str(folder), format="parquet", schema=SCHEMA, max_files_per_trigger=1)
@@ -42,7 +42,7 @@ def aggregate(folder: Path, state: Path) -> Job:
 def run(job: Job, local: Path) -> list[measure.Batch]:
     """Run the job over all of its input.
 
-    A batch's time is from asking the sources for new data to the output being visible, as Spark's `triggerExecution` is.
+    A batch lasts from the request for new data until the output is visible, like Spark's `triggerExecution`.
     """
     result = job.run(until="end", parallelism=2, options=RunOptions(master="local[2]", local=str(local)))
     return [measure.Batch(b.rows, 1000 * b.seconds, dict(b.durations)) for b in result.batches if b.rows]

@@ -1,9 +1,9 @@
-"""Pathway with persistence on, two threads: the same sum over the same CSV files.
+"""Pathway with persistence, two threads: the same sum over the same CSV files.
 
-Runs in an environment of its own (see peer_env). Pathway has no batches, so its rate is rows over the time that its run takes,
-less the time that the same run takes over one row: that is its start. It reads all files, gives each key's sum once, and
-writes what it read to its own folder once a second. That is the persistence that it has without a licence key: after a crash
-it computes all anew from there, so what it keeps is its input and not its state.
+It runs in its own environment (see peer_env). Pathway has no batches, so its rate is the rows divided by the time of its run,
+minus the time of the same run over one row, which is its start. It reads all files, emits each key's sum once, and writes what
+it read to its folder once a second. This is the persistence that needs no licence key: after a crash it computes everything
+again from there, so it stores its input and not its state.
 
 The variant `sum` is Pathway's own reducer, `stateful` a Python function of state and value.
 """
@@ -37,7 +37,7 @@ REDUCERS = {"sum": pw.reducers.sum, "stateful": running_sum}
 
 
 def run(folder: Path, state: Path, variant: str) -> float:
-    """Run the flow to its end in this process and return the seconds that it took."""
+    """Run the flow in this process until it ends; return the seconds."""
     rows = pw.io.csv.read(folder, schema=Message, mode="static", name="in")
     total = REDUCERS[variant](pw.this.value)
     pw.io.null.write(rows.groupby(pw.this.key).reduce(pw.this.key, total=total))
@@ -49,7 +49,7 @@ def run(folder: Path, state: Path, variant: str) -> float:
 
 
 def attempt(folder: Path, task: measure.Task, name: str) -> float:
-    """Run the flow once, in a process of its own with its number of threads."""
+    """Run the flow once, in its own process with its number of threads."""
     result = task.work / f"{name}.json"
     work = json.dumps([str(folder), str(task.work / f"persistence-{name}"), task.variant, str(result)])
     command = [sys.executable, "-m", "benchmarks.state.pathway_flow", "work", work]

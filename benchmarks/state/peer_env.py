@@ -1,4 +1,4 @@
-"""A peer's own environment, made when it is first needed: its pins need not agree with Tidewheel's."""
+"""The environment of a peer, created at its first use: its pins may conflict with those of Tidewheel."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def python(root: Path, peer: str) -> Path:
-    """The Python of `.venv-PEER`, with what PEER-requirements.txt lists installed."""
+    """Return the Python of `.venv-PEER`, with the packages of PEER-requirements.txt."""
     requirements = Path(__file__).with_name(f"{peer}-requirements.txt")
     folder = root / f".venv-{peer}"
     ready = folder / ".ready"

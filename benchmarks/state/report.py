@@ -1,4 +1,4 @@
-"""From measurements to ratios, and how both are shown. Pure but for printing the table."""
+"""Compute ratios from measurements, and show both. Pure except for printing the table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Done = Mapping[Case, Measurement]
 
 @dataclass(frozen=True)
 class Ratio:
-    """`subject` over `opponent`: of rates, where more is better, or of batch times, where less is."""
+    """`subject` divided by `opponent`: of rates, where more is better, or of batch times, where less is better."""
 
     name: str
     subject: tuple[str, int, int]
@@ -26,7 +26,7 @@ class Ratio:
     """Whether the rates are over all measured batches together, not the medians."""
 
     def value(self, done: Done, divisor: int = 1) -> float | None:
-        """The ratio, or None where one of the two was not measured."""
+        """Return the ratio; None if one of the two was not measured."""
         ours, theirs = (_find(done, which, divisor) for which in (self.subject, self.opponent))
         if ours is None or theirs is None:
             return None
@@ -37,7 +37,7 @@ class Ratio:
         return round(ours.batch_milliseconds / theirs.batch_milliseconds, 3)
 
     def met(self, value: float | None) -> bool | None:
-        """Whether the target is reached; None where there is nothing to judge."""
+        """Return whether the target is reached; None if there is nothing to compare."""
         if value is None or self.target is None:
             return None
         return value >= self.target if self.of_rates else value <= self.target
@@ -100,12 +100,12 @@ def _find(done: Done, which: tuple[str, int, int], divisor: int) -> Measurement 
 
 
 def ratios(done: Done, divisor: int = 1) -> dict[str, float | None]:
-    """Every ratio by name."""
+    """Return every ratio by name."""
     return {r.name: r.value(done, divisor) for r in RATIOS}
 
 
 def figure(case: Case, measurement: Measurement) -> dict[str, Any]:
-    """All that was measured in one case, for the JSON line."""
+    """Return everything that was measured in one case, for the JSON line."""
     return {
         "contender": case.contender,
         "keys": case.keys,
@@ -120,7 +120,7 @@ def figure(case: Case, measurement: Measurement) -> dict[str, Any]:
 
 
 def document(mode: str, done: Done, failed: Mapping[Case, str], seconds: float, divisor: int) -> dict[str, Any]:
-    """The JSON line."""
+    """Return the JSON line."""
     small = _find(done, ("stateful_map", SMALL, SMALL), divisor)
     return {
         "benchmark": "state",
@@ -146,7 +146,7 @@ def _slowest(done: Done, divisor: int) -> dict[str, float | None]:
 
 
 def show(console: Console, done: Done, divisor: int = 1) -> None:
-    """The figures, where Spark's time went, and the ratios with their targets."""
+    """Print the figures, the parts of Spark's time, and the ratios with their targets."""
     console.print(_figures(done), _durations(done), _ratios(done, divisor))
     for case, measurement in done.items():
         for note in measurement.notes:

@@ -1,4 +1,4 @@
-"""Run every contender, each in a process of its own, one after the other; see the package's docstring."""
+"""Run every contender in its own process, one after the other; see the package's docstring."""
 
 import argparse
 import contextlib
@@ -33,14 +33,14 @@ MODULES = {
     "foreach_batch_same_query": ("state.empty", "same-query"),
 }
 PEERS = {"bytewax": "bytewax", "pathway_stateful": "pathway", "pathway_sum": "pathway"}
-"""The environment of those that have one of their own."""
+"""The environment of each peer that has its own."""
 # Peers have no batches, and a foreachBatch that does nothing reads no rows.
 UNCOUNTED = (*PEERS, "foreach_batch_nothing")
 HEARTBEAT_SECONDS = 15
 
 
 class CaseFailed(Exception):
-    """A contender ended without a measurement; the text says why."""
+    """A contender ended without a measurement; the text gives the reason."""
 
 
 def arguments() -> argparse.Namespace:
@@ -76,7 +76,7 @@ def interpreter(case: Case) -> Path:
 def run_case(
     case: Case, python: Path, data: Path, work: Path, modules: Mapping[str, tuple[str, str]] = MODULES
 ) -> measure.Measurement:
-    """Run one case in a process of its own and wait for its end; `modules` says which module and variant a contender is."""
+    """Run one case in its own process and wait until it ends; `modules` maps contenders to modules and variants."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     module, variant = modules[case.contender]
@@ -91,7 +91,7 @@ def run_case(
     command = [str(python), "-m", f"benchmarks.{module}"]
     command += [f"--{name}={value}" for name, value in task.items()]
     with (work / "log.txt").open("w") as log:
-        # A session of its own, so that what it leaves running can be ended with it.
+        # It gets its own process session, so that all its processes can be ended together.
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             code = _wait(process, case.patience)

@@ -1,4 +1,4 @@
-"""Spark as every contender gets it, and the batches of a query."""
+"""Start Spark for the contenders, and run a query's batches."""
 
 import os
 import sys
@@ -27,10 +27,9 @@ SETTINGS = {
 
 
 def prepare(work: Path, extra: Mapping[str, str] | None = None) -> None:
-    """Give these settings to whichever Spark session this process creates first.
+    """Set these settings for the first Spark session that this process creates.
 
-    By the environment, not by a session builder, so that a program that makes its own session
-    (Tidewheel's) gets the same ones.
+    The environment variable also reaches a program that creates its own session, like Tidewheel's.
     """
     settings = SETTINGS | {"spark.local.dir": str(work / "local")} | dict(extra or {})
     options = " ".join(f"--conf {name}={value}" for name, value in settings.items())
@@ -39,7 +38,7 @@ def prepare(work: Path, extra: Mapping[str, str] | None = None) -> None:
 
 
 def start(work: Path, extra: Mapping[str, str] | None = None) -> SparkSession:
-    """A session with the common settings and those that help this contender."""
+    """Start a session with the common settings and those that help this contender."""
     prepare(work, extra)
     spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -47,12 +46,12 @@ def start(work: Path, extra: Mapping[str, str] | None = None) -> SparkSession:
 
 
 def read(spark: SparkSession, folder: Path, schema: str = SCHEMA) -> DataFrame:
-    """The input as a stream, one file a batch."""
+    """Return the input as a stream, one file per batch."""
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
 def run(task: Task, writer: DataStreamWriter, chosen: str = "") -> Measurement:
-    """Run the query over all of the input, or until the task's limit is over.
+    """Run the query over all of the input, or until the task's limit is reached.
 
     `chosen` names the settings that were chosen for this contender.
     """
@@ -63,7 +62,7 @@ def run(task: Task, writer: DataStreamWriter, chosen: str = "") -> Measurement:
     if query.awaitTermination(round(task.limit)):
         return Measurement(_batches(query), task.warmup, notes)
     seconds = time.monotonic() - begun
-    # Read before the stop, which can take long; a batch in flight is dropped, as only whole ones count.
+    # Read before the stop, which can take long; an unfinished batch is dropped.
     batches = _batches(query)
     notes.append(f"stopped after {seconds:.0f} s with {len(batches)} batches done")
     if not batches:
@@ -76,7 +75,7 @@ def run(task: Task, writer: DataStreamWriter, chosen: str = "") -> Measurement:
 
 
 def _batches(query: StreamingQuery) -> list[Batch]:
-    # Not by their rows: an empty foreachBatch reads none. A trigger without data has no addBatch.
+    # Do not select by rows: an empty foreachBatch reads none. A trigger without data has no addBatch.
     return [
         Batch(p.numInputRows, p.durationMs["triggerExecution"], dict(p.durationMs))
         for p in query.recentProgress
