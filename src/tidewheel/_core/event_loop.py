@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_finishing: set[asyncio.Task[object]] = set()
+"""Tasks that nobody waits for: the loop alone would not keep them."""
 _lock = threading.Lock()
 _loop: tuple[int, asyncio.AbstractEventLoop] | None = None
 """The process in which the loop runs, and the loop: a forked child has no thread that runs its parent's loop."""
@@ -23,6 +25,20 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     except BaseException:
         future.cancel()
         raise
+
+
+def finish(coroutine: Coroutine[Any, Any, object]) -> None:
+    """Run a coroutine of a finalizer. Python may call one in the loop's own thread, which cannot wait for itself."""
+    loop = _started()
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is loop:
+        _finishing.add(task := loop.create_task(coroutine))
+        task.add_done_callback(_finishing.discard)
+    else:
+        run(coroutine)
 
 
 def _started() -> asyncio.AbstractEventLoop:

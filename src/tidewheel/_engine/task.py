@@ -114,7 +114,7 @@ def run_level(
         yield _report_row(Report(level, task.partition, failure, task.attempt))
     finally:
         if step is not None:
-            step.state.close()
+            step.close()
         if collecting:
             gc.enable()
 
@@ -155,6 +155,12 @@ class TaskStep:
         self.processes: dict[int, Process] = {}
         for node in self.nodes:
             self.processes[node.id] = node.operator.start(self.contexts[node.id])
+
+    def close(self) -> None:
+        """Release what the task holds."""
+        for process in self.processes.values():
+            process.close()
+        self.state.close()
 
     @property
     def repeats(self) -> bool:

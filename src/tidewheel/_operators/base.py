@@ -144,6 +144,9 @@ class Process(ABC):
     def on_epoch(self, epoch: int) -> None:  # noqa: B027
         """Handle the epoch, after all data."""
 
+    def close(self) -> None:  # noqa: B027
+        """Release what the process holds. Called once, also after an error."""
+
 
 class Operator(ABC):
     """A step of the program. It is sent to the tasks, so it holds the user's arguments and no open resources."""

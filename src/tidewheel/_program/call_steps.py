@@ -32,6 +32,7 @@ class CallArguments(TypedDict, total=False):
     ttl: Duration | None
     open: Callable[[], Any] | None
     close: Callable[[Any], Any] | None
+    ordered: bool
 
 
 class CallSteps(Steps[Value]):
@@ -90,6 +91,7 @@ class CallSteps(Steps[Value]):
         ttl: Duration | None = None,
         open: Callable[[], Any] | None = None,
         close: Callable[[Any], Any] | None = None,
+        ordered: bool = True,
     ) -> Stream[Any]:
         """Replace each value by the result of a slow call, such as a request to a service, with many calls at once.
 
@@ -113,6 +115,8 @@ class CallSteps(Steps[Value]):
         - `ttl`: how long a result is cached; None: as long as the worker runs.
         - `open`, `close`: `open()` runs once per worker process, before the first call, and the function is called with
           its result as second argument: a session, or a model. `close` is called with it when the worker ends.
+        - `ordered`: False passes results on as calls end, so that one slow call does not hold up the others. Records of one
+          key keep their order in any case; records without keys then have none.
 
         >>> import asyncio
         >>> from tidewheel import Job, sinks, sources
@@ -153,7 +157,9 @@ class CallSteps(Steps[Value]):
             concurrency, _seconds(name, "timeout", timeout), retries, batch, cache, _seconds(name, "ttl", ttl)
         )
         part = FieldGetter(on) if isinstance(on, str) else on
-        operator = MapAsync(function, options, returns, part, combine, open, close, checked_errors(name, retry))
+        operator = MapAsync(
+            function, options, returns, part, combine, open, close, checked_errors(name, retry), ordered
+        )
         return self._same(name, operator, retry)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections import Counter
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,9 @@ from hypothesis import strategies as st
 
 import tidewheel
 from tidewheel import Job
+from tidewheel._core import event_loop
+from tidewheel._operators.stateless import map_async
+from tidewheel._operators.stateless.calls import CallOptions, Calls
 from tidewheel.errors import GraphError, Retry, StepError
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
@@ -215,6 +219,122 @@ def test_a_resource_that_cannot_be_opened_is_no_records_fault():
         run(lambda s: s.map_async("call", lambda n, it: n, open=opening), [1], dead_letter=True)
 
 
+def test_a_resource_can_be_closed_in_the_thread_of_the_calls():
+    """A finalizer may run there, and would wait for itself."""
+    events: list[str] = []
+    calls = Calls(doubled, CallOptions(1, None, 0, None, 0, None), (), lambda: "session", events.append)
+
+    async def collected() -> None:
+        await calls.open()
+        calls.close()
+        while not events:
+            await asyncio.sleep(0)
+
+    event_loop.run(collected())
+    assert events == ["session"]
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("plain", [True, False])
+def test_an_error_that_is_no_exception_belongs_to_its_record(error, plain):
+    def one(n: int) -> int:
+        if n == 2:
+            raise error
+        return n
+
+    async def one_later(n: int) -> int:
+        return one(n)
+
+    ran = run(lambda s: s.map_async("call", one if plain else one_later), [1, 2, 3], dead_letter=True)
+    assert ran.values() == [1, 3]
+    assert f"the function raised {error.__name__}" in ran.dead[0]["error"]
+
+
+def test_calls_in_flight_are_stopped_when_their_batch_fails():
+    begun: list[int] = []
+    stopped: list[int] = []
+
+    async def call(n: int) -> int:
+        if n == 1:
+            while len(begun) < 2:
+                await asyncio.sleep(0)
+            raise ConnectionError("refused")
+        begun.append(n)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append(n)
+        return n
+
+    with pytest.raises(Retry):
+        run(lambda s: s.map_async("call", call, retries=0, timeout=None), [1, 2, 3])
+    assert sorted(stopped) == [2, 3]
+
+
+def test_without_order_a_slow_call_holds_up_only_records_of_its_key():
+    """The first call ends when all other blocks that can be passed on have been."""
+    passed: list[int] = []
+    away = asyncio.Event()
+
+    async def call(n: int) -> int:
+        if n == 0:
+            await away.wait()
+        return n
+
+    async def set_away() -> None:
+        away.set()
+
+    def passing(n: int) -> int:
+        passed.append(n)
+        if len(passed) == 300:
+            event_loop.run(set_away())
+        return n
+
+    def build(stream):
+        keyed = stream.key_by("by", lambda n: 0 if n % 200 == 0 else n)
+        return keyed.map_async("call", call, ordered=False).map(passing)
+
+    run(build, list(range(600)))
+    # Blocks are of 100 records, and those that begin at 200 and 400 have a record of the key of the first.
+    assert passed[:300] == [*range(100, 200), *range(300, 400), *range(500, 600)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(-3, 9)), max_size=60),
+    st.integers(1, 4),
+    st.none() | st.integers(1, 3),
+    st.booleans(),
+)
+def test_without_order_each_key_has_the_results_of_map_in_its_order(rows, concurrency, batch, cached):
+    async def one(n: int) -> float:
+        await asyncio.sleep(0.0003 * (n % 3))
+        return 12 / n
+
+    async def many(ns: list[int]) -> list[float]:
+        return [await one(n) for n in ns]
+
+    def build(stream):
+        keyed = stream.key_by("by", lambda row: row.of)
+        return keyed.map_async(
+            "divide",
+            many if batch else one,
+            on="n",
+            ordered=False,
+            concurrency=concurrency,
+            batch=batch,
+            cache=9 * cached,
+        )
+
+    with patch.object(map_async, "_BLOCK", 1):
+        ran = run(build, [{"of": of, "n": n} for of, n in rows], dead_letter=True, plain=False)
+    model: dict[int, list[float]] = {}
+    for of, n in rows:
+        if n:
+            model.setdefault(of, []).append(12 / n)
+    assert ran.by_key() == model
+    assert len(ran.dead) == sum(n == 0 for _, n in rows)
+
+
 def test_the_idempotency_key_is_the_same_when_a_batch_runs_again():
     seen: list[list[str]] = [[]]
     fails = [True]
@@ -247,7 +367,8 @@ def test_the_idempotency_key_is_known_in_threads_and_nowhere_else():
         tidewheel.idempotency_key()
 
 
-def test_a_golden_program_gives_the_same_under_crashes_and_rescales():
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_golden_program_gives_the_same_under_crashes_and_rescales(ordered):
     async def prices(items: list[int]) -> list[int]:
         await asyncio.sleep(0)
         return [100 + item for item in items]
@@ -255,7 +376,13 @@ def test_a_golden_program_gives_the_same_under_crashes_and_rescales():
     job = Job("priced", n_shards=8)
     orders = job.source("orders", iterable([])).key_by("by-user", "user")
     priced = orders.map_async(
-        "price", prices, on="item", cache=5, batch=4, combine=lambda order, cents: {"cents": cents, "item": order.item}
+        "price",
+        prices,
+        on="item",
+        cache=5,
+        batch=4,
+        ordered=ordered,
+        combine=lambda order, cents: {"cents": cents, "item": order.item},
     )
     priced.stateful_map(
         "last", lambda user, order, seen: ([*seen, order["item"]], [*seen, order["item"]]), default=list

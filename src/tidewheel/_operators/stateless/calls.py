@@ -81,88 +81,48 @@ class Calls:
         """The opened resource; empty before."""
         self._cache: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
 
-    def results(self, values: Sequence[Any], keys: Callable[[int], str], statistics: CallStatistics) -> list[Any]:
-        """Return the result for each value, or a `Failed`.
-
-        A transient error that outlasts its retries is raised: it belongs to no single value. `keys` returns the
-        idempotency key of the value at a position.
-        """
-        return event_loop.run(self._results(values, keys, statistics))
+    async def open(self) -> None:
+        """Open the resource, unless it is open."""
+        if self._opening is not None and not self._resource:
+            self._resource.append(await _called(self._opening))
 
     def close(self) -> None:
         """Close the resource."""
         if self._resource and self._closing is not None:
-            event_loop.run(_called(self._closing, self._resource.pop()))
+            event_loop.finish(_called(self._closing, self._resource.pop()))
 
-    async def _results(
-        self, values: Sequence[Any], keys: Callable[[int], str], statistics: CallStatistics
-    ) -> list[Any]:
-        if self._opening is not None and not self._resource:
-            self._resource.append(await _called(self._opening))
-        results: list[Any] = [None] * len(values)
-        places = (
-            self._uncached(values, results, statistics) if self.options.cache else [[i] for i in range(len(values))]
-        )
-        size = self.options.batch or 1
-        groups = iter([places[begin : begin + size] for begin in range(0, len(places), size)])
-
-        async def work() -> None:
-            for group in groups:
-                for place, result in await self._group(values, group, keys, statistics):
-                    for position in place:
-                        results[position] = result
-
+    def cached(self, value: Any) -> tuple[Any] | None:
+        """Return the cached result of a value, a `Failed` for a value that cannot be cached, or None."""
         try:
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(min(self.options.concurrency, -(-len(places) // size))):
-                    workers.create_task(work())
-        except BaseExceptionGroup as group:
-            raise _first(group) from None
-        return results
+            expires, result = self._cache.get(value, (0.0, None))
+        except TypeError as error:
+            text = f"the cache needs values that can be hashed, and {error}. Use on= to name what identifies a look-up"
+            return (Failed(StepError(text)),)
+        if expires <= time.monotonic():
+            return None
+        self._cache.move_to_end(value)
+        return (result,)
 
-    def _uncached(self, values: Sequence[Any], results: list[Any], statistics: CallStatistics) -> list[list[int]]:
-        """Fill in cached results; return the positions of each distinct value that has none."""
-        now = time.monotonic()
-        missing: dict[Hashable, list[int]] = {}
-        for position, value in enumerate(values):
-            try:
-                expires, result = self._cache.get(value, (0.0, None))
-            except TypeError as error:
-                results[position] = Failed(
-                    StepError(
-                        f"the cache needs values that can be hashed, and {error}. Use on= to name what identifies a look-up"
-                    )
-                )
-                continue
-            if expires > now:
-                results[position] = result
-                statistics.cached += 1
-                self._cache.move_to_end(value)
-            else:
-                missing.setdefault(value, []).append(position)
-        statistics.cached += sum(len(places) - 1 for places in missing.values())
-        return list(missing.values())
+    async def results(self, values: list[Any], key: Callable[[], str], statistics: CallStatistics) -> list[Any]:
+        """Return the result for each value of one call, or a `Failed`. A failing call is divided to find the value.
 
-    async def _group(
-        self, values: Sequence[Any], group: list[list[int]], keys: Callable[[int], str], statistics: CallStatistics
-    ) -> list[tuple[list[int], Any]]:
-        """Return the result for the positions of each value of a group; a failing group is divided to find the value."""
-        argument = values[group[0][0]] if self.options.batch is None else [values[place[0]] for place in group]
-        current_key.set(functools.partial(keys, group[0][0]))
+        A transient error that outlasts its retries is raised: it belongs to no single value. `key` returns the idempotency
+        key of the first value.
+        """
         try:
-            result = await self._repeated(argument, statistics)
-            found = [result] if self.options.batch is None else self._checked(result, len(group))
+            result = await self._repeated(values[0] if self.options.batch is None else values, key, statistics)
+            found = [result] if self.options.batch is None else self._checked(result, len(values))
         except Exception as error:
             if is_transient(error, self._retry):
                 raise
-            if len(group) == 1:
-                return [(group[0], Failed(error))]
-            middle = len(group) // 2
-            parts = [await self._group(values, part, keys, statistics) for part in (group[:middle], group[middle:])]
+            if len(values) == 1:
+                return [Failed(error)]
+            middle = len(values) // 2
+            parts = [await self.results(part, key, statistics) for part in (values[:middle], values[middle:])]
             return parts[0] + parts[1]
         if self.options.cache:
-            self._remember([values[place[0]] for place in group], found)
-        return list(zip(group, found, strict=True))
+            self._remember(values, found)
+        return found
 
     def _checked(self, results: Any, number: int) -> list[Any]:
         if not isinstance(results, list | tuple) or len(results) != number:
@@ -172,21 +132,27 @@ class Calls:
             )
         return list(results)
 
-    async def _repeated(self, argument: Any, statistics: CallStatistics) -> Any:
+    async def _repeated(self, argument: Any, key: Callable[[], str], statistics: CallStatistics) -> Any:
         for delay in (*_delays(self.options.retries), None):
             began = time.perf_counter()
             statistics.calls += 1
             try:
                 async with asyncio.timeout(self.options.timeout):
-                    return await _called(self._function, argument, *self._resource)
-            except Exception as error:
-                statistics.failures += 1
-                if isinstance(error, TimeoutError) and self.options.timeout is not None and not str(error):
-                    error = TimeoutError(f"a call took longer than timeout= ({self.options.timeout:g} s)")
-                if delay is None or not is_transient(error, self._retry):
-                    raise error
+                    # Set while the time limit runs: its timer keeps the values that are set before.
+                    token = current_key.set(key)
+                    try:
+                        return await _called(self._function, argument, *self._resource)
+                    finally:
+                        current_key.reset(token)
+            except BaseException as raised:
+                error = _of_the_call(raised)
             finally:
                 statistics.seconds += time.perf_counter() - began
+            statistics.failures += 1
+            if isinstance(error, TimeoutError) and self.options.timeout is not None and not str(error):
+                error = TimeoutError(f"a call took longer than timeout= ({self.options.timeout:g} s)")
+            if delay is None or not is_transient(error, self._retry):
+                raise error
             await asyncio.sleep(delay)
         raise AssertionError("the last attempt returns or raises")
 
@@ -224,9 +190,15 @@ def _delays(retries: int) -> Iterator[float]:
         yield min(_LONGEST_DELAY, _FIRST_DELAY * 2**number) * random.uniform(0.5, 1.0)
 
 
-def _first(group: BaseExceptionGroup) -> BaseException:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+def _of_the_call(raised: BaseException) -> Exception:
+    """Return the error of a call; raise it if the call was stopped from outside."""
+    task = asyncio.current_task()
+    if isinstance(raised, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise raised
+    if isinstance(raised, Exception):
+        return raised
+    # It would end the event loop, or leave the value without a result.
+    return StepError(f"the function raised {type(raised).__name__}; raise a subclass of Exception")
 
 
 async def _called(function: Callable[..., Any], *arguments: Any) -> Any:

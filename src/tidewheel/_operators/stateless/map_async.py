@@ -14,19 +14,26 @@ from tidewheel._core import pickling
 from tidewheel._core.user_code import summary
 from tidewheel._operators.annotations import returned
 from tidewheel._operators.base import Context, Operator, Process, each, readable, without
+from tidewheel._operators.stateless.call_queue import Block, CallQueue
 from tidewheel._operators.stateless.calls import CallOptions, Calls, CallStatistics, Failed, current_key, kept_calls
 from tidewheel._values import Batch, Shape, shape_of
 from tidewheel.errors import StepError
 
 _content = msgspec.msgpack.Encoder(order="deterministic", enc_hook=pickling.dumps)
 
-_FULL = 50
-"""Calls are made when this many values per concurrent call have arrived: fewer would leave callers idle at the end."""
+_BLOCK = 100
+"""At least how many messages are passed on together."""
+_AHEAD = 50
+"""How many blocks may wait while the task reads on."""
+
+
+def _part(batch: Batch, start: int, end: int) -> Batch:
+    return batch if end - start == len(batch) else batch.take(list(range(start, end)))
 
 
 @dataclass(frozen=True, eq=False)
 class MapAsync(Operator):
-    """Replace each value by the result of a call; a batch waits for its calls, and results keep the order of the values."""
+    """Replace each value by the result of a call; a batch waits for its calls."""
 
     function: Callable[..., Any]
     options: CallOptions
@@ -38,6 +45,8 @@ class MapAsync(Operator):
     open: Callable[[], Any] | None = None
     close: Callable[[Any], Any] | None = None
     retry: tuple[type[Exception], ...] = ()
+    ordered: bool = True
+    """Whether results keep the order of all values; otherwise only that of each key."""
     kind = "map_async"
 
     def start(self, context: Context) -> Process:
@@ -53,39 +62,93 @@ class MapAsync(Operator):
 class _Calling(Process):
     def __init__(self, operator: MapAsync, context: Context) -> None:
         self.operator, self.context = operator, context
-        self.calls = kept_calls(
+        calls = kept_calls(
             operator,
             lambda: Calls(operator.function, operator.options, operator.retry, operator.open, operator.close),
         )
-        self.waiting: list[Batch] = []
+        self.queue = CallQueue(calls)
+        self.rest: list[Batch] = []
+        """Messages that are fewer than a block."""
+        self.blocks: list[tuple[Batch, Block]] = []
+        """Messages that wait for their results, or for those of messages before them."""
+        size = operator.options.batch or 1
+        self.size = size * max(operator.options.concurrency, -(-_BLOCK // size))
         self.occurrences: dict[str, int] = {}
         self.lock = threading.Lock()
 
     def on_batch(self, batch: Batch, port: int) -> None:
-        self.waiting.append(batch)
-        if sum(map(len, self.waiting)) >= _FULL * self.operator.options.concurrency * (
-            self.operator.options.batch or 1
-        ):
-            self._call()
+        self.rest.append(batch)
+        if sum(map(len, self.rest)) >= self.size:
+            self._ask(whole=False)
+            self._pass_on(_AHEAD)
 
     def on_end_of_data(self) -> None:
-        if self.waiting:
-            self._call()
+        if self.rest:
+            self._ask(whole=True)
+        self._pass_on(0)
+        self._count()
 
-    def _call(self) -> None:
-        batches, self.waiting = self.waiting, []
-        batch = readable(self.context, Batch.joined(batches))
+    def close(self) -> None:
+        self.queue.close()
+
+    def _ask(self, *, whole: bool) -> None:
+        """Begin the calls for the messages that fill blocks, or for all."""
+        batch, self.rest = Batch.joined(self.rest), []
+        full = len(batch) if whole else len(batch) // self.size * self.size
+        if full < len(batch):
+            self.rest, batch = [_part(batch, full, len(batch))], _part(batch, 0, full)
+        batch = readable(self.context, batch)
         asked = batch.values
         if self.operator.on is not None:
             asked, rejected = each(self.context, batch, self.operator.on)
             batch = without(batch, rejected)
-        statistics = CallStatistics()
+        begun = []
+        for start in range(0, len(batch), self.size):
+            end = min(start + self.size, len(batch))
+            part = _part(batch, start, end)
+            begun.append((part, Block(asked[start:end], self._keys(part))))
         try:
-            results = self.calls.results(asked, self._keys(batch), statistics)
+            self.queue.add([block for _, block in begun])
         except Exception as error:
             self.context.check_transient(error)
             raise StepError(f"step {self.context.operator!r}: open= failed: {summary(error)}") from error
-        self._count(statistics)
+        self.blocks += begun
+
+    def _pass_on(self, left: int) -> None:
+        """Emit the blocks whose turn it is, until at most `left` of them are waiting."""
+        while True:
+            ready = self._ready()
+            if ready:
+                self._emit(ready)
+            if len(self.blocks) <= left:
+                return
+            try:
+                self.queue.wait()
+            except Exception as error:
+                self.context.check_transient(error)
+                raise
+
+    def _ready(self) -> list[tuple[Batch, Block]]:
+        """Return the blocks to emit now. A block waits for those before it, if they are ordered or have one of its keys."""
+        ready, waiting = [], []
+        held: set[Any] = set()
+        for batch, block in self.blocks:
+            in_turn = not waiting or not (self.operator.ordered or (batch.keyed and not held.isdisjoint(batch.keys)))
+            if in_turn and not block.missing:
+                ready.append((batch, block))
+                continue
+            waiting.append((batch, block))
+            if self.operator.ordered:
+                waiting = self.blocks[len(ready) :]
+                break
+            if batch.keyed:
+                held.update(batch.keys)
+        self.blocks = waiting
+        return ready
+
+    def _emit(self, blocks: list[tuple[Batch, Block]]) -> None:
+        batch = Batch.joined([batch for batch, _ in blocks])
+        results = [result for _, block in blocks for result in block.results]
         failed = [position for position, result in enumerate(results) if isinstance(result, Failed)]
         for position in failed:
             self.context.reject(results[position].error, batch, position)
@@ -97,7 +160,10 @@ class _Calling(Process):
             batch = without(batch, rejected)
         self.context.emit(batch.with_values(self.context.shapes[0], results))
 
-    def _count(self, statistics: CallStatistics) -> None:
+    def _count(self) -> None:
+        statistics, self.queue.statistics = self.queue.statistics, CallStatistics()
+        if not statistics.calls + statistics.cached:
+            return
         for label in ("calls", "failures", "cached"):
             if number := getattr(statistics, label):
                 self.context.count(label, number)
