@@ -18,7 +18,7 @@ TEN = timedelta(seconds=10)
 TWO = timedelta(seconds=2)
 STATES = ("OR", "ID", "CA")
 DAY = 86_400_000_000_000
-SIDE = pa.table({"side": pa.array(range(1000)), "label": pa.array([f"side {n}" for n in range(1000)])})
+SIDES = pa.table({"side": range(1000), "label": [f"side {n}" for n in range(1000)]})
 """A small table that does not change, with which bids are enriched."""
 
 
@@ -213,15 +213,11 @@ def q18(bids: Stream) -> Stream:
     return bids.map_batches("pair", _paired).key_by("by-both", "pair").stateful_map("last", _later, default=list)
 
 
-def _with_side(bids: pa.RecordBatch) -> pa.RecordBatch:
-    auctions = bids.column("auction")
-    side = pc.subtract(auctions, pc.multiply(pc.divide(auctions, 1000), 1000))
-    return bids.append_column("label", SIDE.column("label").combine_chunks().take(side))
-
-
 def q13(bids: Stream) -> Stream:
-    """Bids with a column of a small table."""
-    return bids.map_batches("side", _with_side)
+    """Bids with a column of a small table, which is looked up."""
+    auction = pc.field("auction")
+    sides = bids.job.table("sides", SIDES, key="side")
+    return bids.with_columns("side", side=auction - auction / 1000 * 1000).lookup("label", sides, on="side")
 
 
 def _zeros(auction: int) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import random
 import sys
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -18,7 +21,8 @@ from acceptance.test_e3_ttl_map import WORDS, ttl_job
 from acceptance.test_e4_windows import EVENTS, windowed
 from acceptance.test_e5_joins import ORDERS, PAYMENTS
 from acceptance.test_e5_joins import keyed as joining
-from tidewheel import Job, Pattern, agg, count, counted, session, sliding, sum_, triggered, tumbling
+from support.debezium_events import history
+from tidewheel import Job, Pattern, agg, codecs, count, counted, session, sliding, sum_, triggered, tumbling
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import golden
@@ -176,6 +180,67 @@ def test_aggregates_with_states_that_are_not_numbers():
 
     result = golden(make, {"in": [named(number, number) for number in range(150)]}, seed=SEED)
     assert len(result.states["all"]) == 5
+
+
+class LeastCommon(agg.Aggregator):
+    """The least common multiple of numbers from 1 on."""
+
+    zero = 1
+
+    def fold(self, groups, values):
+        return pa.array([math.lcm(*numbers) for numbers in groups.lists(values).to_pylist()], pa.int64())
+
+    merge = fold
+
+
+def test_functions_with_the_key_columns_for_functions_expectations_and_ones_own_aggregates():
+    def make():
+        job = Job("program", n_shards=8, snapshot_every=2)
+        records = job.source("in", iterable([named(0, 0)]))
+        positive = records.expect("positive", "even", otherwise="warn").expect(
+            "some", pc.field("n") < 90, otherwise="dead"
+        )
+        by = positive.key_by("by", "key")
+        by.map("names", lambda key, row: f"{key}-{row.name}", with_key=True).sink("said", collect())
+        again = by.filter("f", lambda key, row: key != "k2", with_key=True).key_by(
+            "again", lambda key, row: f"{key}/{row.name}", with_key=True
+        )
+        all = {"least": agg.min("name", type=str), "every": agg.all_("even"), "own": agg.of(LeastCommon(), "time")}
+        again.aggregate("all", **all).sink("out", collect())
+        job.dead_letter("dead", collect())
+        return job
+
+    rows = [named(number, 1 + number % 6) for number in range(80)]
+    result = golden(make, {"in": rows}, seed=SEED, runs=5)
+    kept = [row for row in rows if row["n"] < 90]
+    assert Counter(row["value"] for row in result.outputs["said"]) == Counter(f"{r['key']}-{r['name']}" for r in kept)
+    assert len(result.outputs["dead"]) == len(rows) - len(kept)
+    groups = defaultdict(list)
+    for row in kept:
+        if row["key"] != "k2":
+            groups[f"{row['key']}/{row['name']}"].append(row)
+    last = {row["key"]: (row["least"], row["every"], row["own"]) for row in result.outputs["out"]}
+    assert last == {
+        key: (group[0]["name"], all(row["even"] for row in group), math.lcm(*(row["time"] for row in group)))
+        for key, group in groups.items()
+    }
+
+
+def test_a_table_that_follows_changes():
+    message = {"key": b"", "value": b"", "timestamp": datetime(2026, 1, 1, tzinfo=UTC)}
+
+    def make():
+        job = Job("program", n_shards=8, snapshot_every=2)
+        changes = job.source("changes", iterable([message])).decode("change", codecs.debezium())
+        changes.broken.sink("broken", collect())
+        changes.upserts("customers", key="id").sink("out", collect())
+        return job
+
+    messages, table = history(SEED, 80)
+    result = golden(make, {"changes": [message | each for each in messages]}, seed=SEED, runs=5)
+    assert result.states["customers"] == table
+    last = {row["id"]: row for row in result.outputs["out"]}
+    assert {id for id, row in last.items() if not row["_deleted"]} == table.keys()
 
 
 class Given:

@@ -104,7 +104,8 @@ class CallQueue:
             self._error = self._error or error
             self._changed.set()
         finally:
-            self._workers.discard(asyncio.current_task())  # type: ignore[arg-type]
+            # At once: a worker that is listed takes further groups.
+            self._workers.discard(asyncio.current_task())
 
     def _settle(self, block: Block, position: int, result: Any) -> None:
         block.results[position] = result

@@ -130,7 +130,8 @@ class _Calling(Process):
 
     def _ready(self) -> list[tuple[Batch, Block]]:
         """Return the blocks to emit now. A block waits for those before it, if they are ordered or have one of its keys."""
-        ready, waiting = [], []
+        ready: list[tuple[Batch, Block]] = []
+        waiting: list[tuple[Batch, Block]] = []
         held: set[Any] = set()
         for batch, block in self.blocks:
             in_turn = not waiting or not (self.operator.ordered or (batch.keyed and not held.isdisjoint(batch.keys)))
