@@ -38,7 +38,7 @@ from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError, CorruptError, StateError
 
 MAGIC = b"TIDEWCKP"
-VERSION = 8
+VERSION = 9
 OLDEST = 2
 """The oldest version that can be read."""
 

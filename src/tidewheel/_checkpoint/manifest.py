@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -118,7 +119,21 @@ class PinnedTable(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     digest: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
     """Equal for equal rows and columns. Part of the name of local copies."""
     files: tuple[FileRef, ...] = ()
-    """The parts of its rows, in order."""
+    """The files with its rows, part by part, in order."""
+    later_parts: tuple[Count, ...] = ()
+    """Where the files of each part but the first begin. Large tables are divided by the hashes of their keys."""
+
+    def __post_init__(self) -> None:
+        bounds = (0, *self.later_parts, len(self.files))
+        if self.later_parts and any(begin >= end for begin, end in itertools.pairwise(bounds)):
+            raise ValueError("each part of a table has files")
+        if (len(self.later_parts) + 1).bit_count() != 1:
+            raise ValueError("the number of parts of a table is a power of two")
+
+    def files_of(self, part: int) -> tuple[FileRef, ...]:
+        """Return the files of a part."""
+        bounds = (0, *self.later_parts, len(self.files))
+        return self.files[bounds[part] : bounds[part + 1]]
 
 
 class ForkOrigin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ from tidewheel._core.logs import logger
 from tidewheel._core.transient import is_transient
 from tidewheel._core.user_code import described
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.table_rows import digest_of, encoded_parts, read_schema
+from tidewheel._engine.table_loading import LoadedTable, Unreadable, load_table
+from tidewheel._engine.table_rows import read_schema
 from tidewheel._operators.stateless.lookup import Lookup
+from tidewheel._state.references import FileRef
 from tidewheel._storage import Store
 from tidewheel.errors import ConfigError, GraphError
 
@@ -33,12 +36,14 @@ _NEVER = 2**63
 
 @dataclass(frozen=True)
 class _Loaded:
-    """Rows that were read from the source and that no commit has yet."""
+    """A table that no commit has yet, and when it was read."""
 
-    rows: int
+    table: LoadedTable
     at: int
-    parts: list[bytes]
-    digest: str
+
+    @property
+    def digest(self) -> str:
+        return self.table.digest
 
 
 class JobTables:
@@ -46,9 +51,10 @@ class JobTables:
 
     _sleep = staticmethod(time.sleep)
 
-    def __init__(self, plan: Plan, store: Store, stream: str, token: str) -> None:
+    def __init__(self, plan: Plan, store: Store, stream: str, token: str, n_shards: int) -> None:
         """Take the program, and where and under which name its run stores files. Nothing is loaded yet."""
         self.plan, self._store, self._stream, self._token = plan, store, stream, token
+        self._n_shards = n_shards
         self.failed: Callable[[str], None] = lambda table: None
         """Called with the name of a table whose refresh has failed."""
         self._loaded: dict[str, _Loaded] = {}
@@ -86,14 +92,18 @@ class JobTables:
             if loaded is None or (before is not None and before.digest == loaded.digest):
                 assert before is not None, "a table without a version was loaded"
                 pins[table.name] = before
+                self._loaded.pop(table.name, None)
                 continue
-            names = (table_file(head.sequence + 1, self._token, loaded.digest, n) for n in range(len(loaded.parts)))
-            files = tuple(
-                write_part(self._store, self._stream, name, part)
-                for name, part in zip(names, loaded.parts, strict=True)
-            )
+            names = (table_file(head.sequence + 1, self._token, loaded.digest, n) for n in itertools.count())
+            files: list[FileRef] = []
+            begins = []
+            for part in loaded.table.parts:
+                begins.append(len(files))
+                files += [write_part(self._store, self._stream, next(names), data()) for data in part]
             version = 1 if before is None else before.version + 1
-            pins[table.name] = PinnedTable(version, loaded.rows, loaded.at, loaded.digest, files)
+            pins[table.name] = PinnedTable(
+                version, loaded.table.rows, loaded.at, loaded.digest, tuple(files), tuple(begins[1:])
+            )
         return pins
 
     def committed(self, head: Manifest) -> None:
@@ -111,11 +121,12 @@ class JobTables:
                 self._next[table.name] = min(now, pinned.loaded_at) + table.refresh
             self._check(table, read_schema(self._store, self._stream, pinned))
 
-    def _first(self, table: Table, spark: Any) -> tuple[str | None, pa.Table]:
+    def _first(self, table: Table, spark: Any) -> tuple[str | None, LoadedTable]:
         for pause in (*_PAUSES, None):
             try:
-                return table.source.fingerprint(), table.load(spark)
-            except Exception as error:
+                return _fingerprint(table), load_table(table, spark, self._n_shards)
+            except Unreadable as unreadable:
+                error = unreadable.error
                 if pause is None or not is_transient(error):
                     raise _cannot_load(table, error) from error
                 _LOG.warning("%s; trying again in %g s", _cannot_load(table, error), pause)
@@ -124,23 +135,21 @@ class JobTables:
 
     def _reload(self, table: Table, spark: Any, now: int) -> None:
         try:
-            fingerprint = table.source.fingerprint()
+            fingerprint = _fingerprint(table)
             if fingerprint is not None and fingerprint == self._fingerprints.get(table.name):
                 self._next[table.name] = _due(table, now)
                 return
-            rows = table.load(spark)
-        except Exception as error:
-            _LOG.warning("%s; the version that was loaded last is used", _cannot_load(table, error))
+            loaded = load_table(table, spark, self._n_shards)
+        except Unreadable as unreadable:
+            _LOG.warning("%s; the version that was loaded last is used", _cannot_load(table, unreadable.error))
             self._next[table.name] = now + min(table.refresh or _RETRY_NS, _RETRY_NS)
             self.failed(table.name)
             return
-        self._take(table, fingerprint, rows, now)
+        self._take(table, fingerprint, loaded, now)
 
-    def _take(self, table: Table, fingerprint: str | None, rows: pa.Table, now: int) -> None:
-        checked = table.checked(rows)
-        self._check(table, checked.schema)
-        parts = encoded_parts(checked)
-        self._loaded[table.name] = _Loaded(checked.num_rows, now, parts, digest_of(parts, table.key))
+    def _take(self, table: Table, fingerprint: str | None, loaded: LoadedTable, now: int) -> None:
+        self._check(table, loaded.schema)
+        self._loaded[table.name] = _Loaded(loaded, now)
         self._fingerprints[table.name] = fingerprint
         self._next[table.name] = _due(table, now)
 
@@ -165,6 +174,13 @@ class JobTables:
             for node in self.plan.nodes
             if isinstance(node.operator, Lookup)
         ]
+
+
+def _fingerprint(table: Table) -> str | None:
+    try:
+        return table.source.fingerprint()
+    except Exception as error:
+        raise Unreadable(error) from error
 
 
 def _due(table: Table, now: int) -> int:

@@ -86,7 +86,7 @@ class ChainRun(ABC):
         self.folder = self.store.at(folder(self.stream))
         self.checkpoints = StreamCheckpoints(self.store, self.stream)
         self.cells = JobCells(job.cells_url, plan.cells, JobPlace(job.name, job.state))
-        self.tables = JobTables(plan, self.store, stream, token)
+        self.tables = JobTables(plan, self.store, stream, token, job.n_shards)
         self._to_release = contextlib.ExitStack()
         self._to_release.callback(self.cells.close)
         self.merging = Merging(self.store, self.checkpoints, token, lambda parts: merge_due(parts, job.snapshot_every))

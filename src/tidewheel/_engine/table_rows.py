@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
-from xxhash import xxh3_128_hexdigest
 
 from tidewheel._checkpoint.manifest import PinnedTable
 from tidewheel._checkpoint.table_files import read_part
@@ -22,15 +19,12 @@ def encoded_parts(rows: pa.Table, part_bytes: int = FILE_BYTES) -> list[bytes]:
     return [_encoded(rows.slice(start, step)) for start in range(0, max(1, rows.num_rows), step)]
 
 
-def digest_of(parts: Sequence[bytes], key: Sequence[str]) -> str:
-    """Return a digest of the rows and the names of the key."""
-    return str(xxh3_128_hexdigest(b"".join((repr(tuple(key)).encode(), *parts))))
-
-
-def read_table(store: Store, stream: str, pinned: PinnedTable) -> pa.Table:
-    """Return the rows of a pinned table."""
-    parts = [pa.ipc.open_stream(read_part(store, stream, file)).read_all() for file in pinned.files]
-    return pa.concat_tables(parts).combine_chunks()
+def read_table(store: Store, stream: str, pinned: PinnedTable, part: int | None = None) -> pa.Table:
+    """Return the rows of a pinned table, or those of one part."""
+    files = pinned.files if part is None else pinned.files_of(part)
+    return pa.concat_tables(
+        pa.ipc.open_stream(read_part(store, stream, file)).read_all() for file in files
+    ).combine_chunks()
 
 
 def read_schema(store: Store, stream: str, pinned: PinnedTable) -> pa.Schema:

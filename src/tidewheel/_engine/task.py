@@ -49,7 +49,7 @@ from tidewheel._state.timers import TimerTable
 from tidewheel._storage import open_store
 from tidewheel._time.shard_epochs import earliest
 from tidewheel._values import Batch, Shape
-from tidewheel._values.keyed_table import KeyedTable
+from tidewheel._values.keyed_table import KeyedRows
 from tidewheel.errors import Retry, StateError, StepError, TidewheelError
 
 SourceSplit = tuple[int, Split]
@@ -455,7 +455,7 @@ class _NodeContext:
     def keeps_rejected(self) -> bool:
         return self._step.plan.dead_letter is not None
 
-    def table(self, table: Table) -> KeyedTable:
+    def table(self, table: Table) -> KeyedRows:
         return open_table(self._step.spec, self._step.store, table)
 
     def state(self, codec: StateCodec, default: Callable[[], Any], table: str = "") -> KeyedState:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,21 +16,22 @@ from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.table_rows import read_table
 from tidewheel._state.local_copies import folder_name
 from tidewheel._storage import Store
-from tidewheel._values.keyed_table import KeyedTable, with_hashes
+from tidewheel._values.keyed_table import KeyedRows, KeyedTable, with_hashes
+from tidewheel._values.parted_table import PartedTable
 from tidewheel.errors import StateError
 
 _LINEAGE = "0"
 """Copies are named by their content, so all lineages of a job share a folder."""
 
-_opened: dict[tuple[str, str, str], tuple[str, KeyedTable]] = {}
-"""By state URL, stream and table: the digest of the newest version that was used, and its rows."""
+_opened: dict[tuple[str, str, str], tuple[str, tuple[str, ...], KeyedRows]] = {}
+"""By state URL, stream and table: the digest of the newest version that was used, its key, and its rows."""
 _lock = threading.Lock()
 
 in_memory: set[str] = set()
 """Folders of local copies that are not on disk, as in tests: their tables are held in memory."""
 
 
-def open_table(spec: BatchSpec, store: Store, table: Table) -> KeyedTable:
+def open_table(spec: BatchSpec, store: Store, table: Table) -> KeyedRows:
     """Return the version of a table that the batch has pinned."""
     pinned = spec.tables.get(table.name)
     if pinned is None:
@@ -40,32 +41,40 @@ def open_table(spec: BatchSpec, store: Store, table: Table) -> KeyedTable:
         )
     known = spec.state, spec.stream, table.name
     with _lock:
-        digest, opened = _opened.get(known, ("", None))
-        if opened is None or digest != pinned.digest or opened.key != table.key:
+        digest, key, opened = _opened.get(known, ("", (), None))
+        if opened is None or digest != pinned.digest or key != table.key:
             opened = _open(spec, store, table, pinned)
-            _opened[known] = pinned.digest, opened
+            _opened[known] = pinned.digest, table.key, opened
         return opened
 
 
-def _open(spec: BatchSpec, store: Store, table: Table, pinned: PinnedTable) -> KeyedTable:
+def _open(spec: BatchSpec, store: Store, table: Table, pinned: PinnedTable) -> KeyedRows:
+    if not pinned.later_parts:
+        return _open_part(spec, store, table, pinned, 0)
+    return PartedTable(1 + len(pinned.later_parts), partial(_open_part, spec, store, table, pinned))
+
+
+def _open_part(spec: BatchSpec, store: Store, table: Table, pinned: PinnedTable, part: int) -> KeyedTable:
+    def read() -> pa.RecordBatch:
+        return with_hashes(read_table(store, spec.stream, pinned, part), table.key)
+
     if spec.local in in_memory:
-        return KeyedTable(with_hashes(read_table(store, spec.stream, pinned), table.key), table.key)
+        return KeyedTable(read(), table.key)
     copies = Path(spec.local, folder_name(spec.stream, _LINEAGE))
     prefix = f"{folder(table.name)}-"
-    copy = copies / f"{prefix}{pinned.digest}.arrow"
+    copy = copies / f"{prefix}{pinned.digest}-{part}.arrow"
     if not copy.exists():
-        rows = with_hashes(read_table(store, spec.stream, pinned), table.key)
+        rows = read()
         copies.mkdir(parents=True, exist_ok=True)
-        part = copy.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-        with pa.OSFile(str(part), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+        unready = copy.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        with pa.OSFile(str(unready), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
             writer.write_batch(rows)
         # Tasks that read an earlier version have mapped it already, or copy it again.
-        for old in copies.glob(f"{prefix}*.arrow"):
-            with contextlib.suppress(FileNotFoundError):
-                old.unlink()
-        part.replace(copy)
+        for old in {*copies.glob(f"{prefix}*.arrow")} - {*copies.glob(f"{prefix}{pinned.digest}-*.arrow")}:
+            old.unlink(missing_ok=True)
+        unready.replace(copy)
     try:
         mapped = pa.memory_map(str(copy))
     except FileNotFoundError:  # A task of a newer batch has removed it.
-        return KeyedTable(with_hashes(read_table(store, spec.stream, pinned), table.key), table.key)
+        return KeyedTable(read(), table.key)
     return KeyedTable(pa.ipc.open_file(mapped).get_batch(0), table.key)

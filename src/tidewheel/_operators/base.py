@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidewheel._state.task_state import KeyedState, RawTable
     from tidewheel._state.timers import TimerTable
     from tidewheel._time.frontier import Input
-    from tidewheel._values.keyed_table import KeyedTable
+    from tidewheel._values.keyed_table import KeyedRows
 
 
 class Context(Protocol):
@@ -63,7 +63,7 @@ class Context(Protocol):
     def keeps_rejected(self) -> bool:
         """Whether rejected records go to a dead-letter sink, so that the batch continues."""
 
-    def table(self, table: Table) -> KeyedTable:
+    def table(self, table: Table) -> KeyedRows:
         """Return the version of a reference table that the batch has pinned."""
 
     def state(self, codec: StateCodec, default: Callable[[], Any], table: str = "") -> KeyedState:

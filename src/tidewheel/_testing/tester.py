@@ -39,7 +39,7 @@ from tidewheel._testing.clock import Clock
 from tidewheel._testing.plain_copies import PlainCopies
 from tidewheel._time.duration import in_ns
 from tidewheel._values import ANY, Batch
-from tidewheel._values.keyed_table import KeyedTable
+from tidewheel._values.keyed_table import KeyedRows, KeyedTable
 from tidewheel.errors import StateError, StepError
 
 if TYPE_CHECKING:
@@ -312,8 +312,8 @@ class _NodeContext:
     def keeps_rejected(self) -> bool:
         return False
 
-    def table(self, table: Table) -> KeyedTable:
-        return KeyedTable.of(table.checked(table.load(None)), table.key)
+    def table(self, table: Table) -> KeyedRows:
+        return KeyedTable.of(table.checked(table.source.load(None)), table.key)
 
     def state(self, codec: StateCodec, default: Callable[[], Any], table: str = "") -> KeyedState:
         return self._step.state.keyed(self._table(table), codec, default)

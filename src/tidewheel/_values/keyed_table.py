@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -48,11 +49,8 @@ _KEY_TYPES = (
 )
 
 
-def sorted_rows(table: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the rows in the order of their keys' hashes, so that equal content has equal bytes.
-
-    Raise `NotAKey` if two rows have the same key, or a key is null.
-    """
+def key_columns(table: pa.Table, key: Sequence[str], before: int = 0) -> list[pa.Array]:
+    """Return the columns of a key. Raise `NotAKey` for another type or a null; `before` rows came before these."""
     keys = []
     for name in key:
         try:
@@ -61,12 +59,21 @@ def sorted_rows(table: pa.Table, key: Sequence[str]) -> pa.Table:
             raise NotAKey(f"the column {name!r} cannot be a key: {error}") from None
         if column.null_count:
             row = pc.index(column.is_null(), True).as_py()
-            raise NotAKey(f"the key {name!r} is null in row {row + 1}; leave such rows out")
+            raise NotAKey(f"the key {name!r} is null in row {before + row + 1}; leave such rows out")
         keys.append(column)
+    return keys
+
+
+def sorted_rows(table: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the rows in the order of their keys' hashes, so that equal content has equal bytes.
+
+    Raise `NotAKey` if two rows have the same key, or a key is null.
+    """
+    keys = key_columns(table, key)
     twice = _duplicate(keys)
     if twice is not None:
         raise NotAKey(f"the key {twice!r} comes twice; a key must be unique")
-    hashes = _hashes(keys)
+    hashes = hashes_of(keys)
     # Rows whose hashes are equal are ordered by their keys, so that the order never depends on that of the source.
     order = np.lexsort([*_ranks(keys, hashes), hashes])
     return table.take(pa.array(order)).combine_chunks()
@@ -75,18 +82,49 @@ def sorted_rows(table: pa.Table, key: Sequence[str]) -> pa.Table:
 def with_hashes(table: pa.Table, key: Sequence[str]) -> pa.RecordBatch:
     """Return sorted rows as one batch, with their hashes."""
     columns = {name: _one(table.column(name)) for name in table.column_names}
-    hashes = pa.array(_hashes([key_column(columns[name]) for name in key]))
+    hashes = pa.array(hashes_of([key_column(columns[name]) for name in key]))
     return pa.RecordBatch.from_arrays([*columns.values(), hashes], [*columns, HASH])
 
 
-class KeyedTable:
-    """Rows that are found by their keys. The columns may be in a mapped file."""
+class KeyedRows(ABC):
+    """Rows with a unique key. A row is known by a number; -1 is no row."""
+
+    schema: pa.Schema
+    key_types: tuple[pa.DataType, ...]
+    """The types of the key's columns, as `key_column` returns them."""
+
+    @abstractmethod
+    def take(self, rows: Rows, columns: Sequence[str]) -> list[pa.Array]:
+        """Return these columns of rows, with nulls for -1."""
+
+    @abstractmethod
+    def find_hashed(self, keys: Sequence[pa.Array], hashes: Hashes) -> Rows:
+        """Like `find`, for keys without nulls whose hashes are known."""
+
+    def find(self, keys: Sequence[pa.Array]) -> Rows:
+        """Return the row of each key, given as columns of `key_types`; -1 where there is none, or a part is null."""
+        present = pc.is_valid(keys[0])
+        for column in keys[1:]:
+            present = pc.and_(present, pc.is_valid(column))
+        if not present.false_count:
+            return self.find_hashed(keys, hashes_of(keys))
+        found: Rows = np.full(len(keys[0]), -1, np.int64)
+        chosen = np.flatnonzero(present.to_numpy(zero_copy_only=False))
+        if len(chosen):
+            found[chosen] = self.find([column.take(pa.array(chosen)) for column in keys])
+        return found
+
+
+class KeyedTable(KeyedRows):
+    """Rows that are in one piece. The columns may be in a mapped file."""
 
     def __init__(self, rows: pa.RecordBatch, key: Sequence[str]) -> None:
         """Use rows from `with_hashes`."""
         self.key = tuple(key)
         self.rows = rows.drop_columns([HASH])
+        self.schema = self.rows.schema
         self._keys = [key_column(rows.column(name)) for name in key]
+        self.key_types = tuple(column.type for column in self._keys)
         self._hashes: Hashes = rows.column(HASH).to_numpy()
         self._bits = max(1, min(30, int(rows.num_rows).bit_length()))
         counts = np.bincount(self._hashes >> (_BITS - self._bits), minlength=1 << self._bits)
@@ -101,22 +139,12 @@ class KeyedTable:
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
-    @property
-    def key_types(self) -> tuple[pa.DataType, ...]:
-        """The types of the key's columns, as `key_column` returns them."""
-        return tuple(column.type for column in self._keys)
+    def take(self, rows: Rows, columns: Sequence[str]) -> list[pa.Array]:
+        indices = pa.array(rows, mask=rows < 0)
+        return [self.rows.column(name).take(indices) for name in columns]
 
-    def find(self, keys: Sequence[pa.Array]) -> Rows:
-        """Return the row of each key, given as columns of `key_types`; -1 where the table has none, or a part is null."""
-        found: Rows = np.full(len(keys[0]), -1, np.int64)
-        present = pc.is_valid(keys[0])
-        for column in keys[1:]:
-            present = pc.and_(present, pc.is_valid(column))
-        if present.false_count:
-            chosen = np.flatnonzero(present.to_numpy(zero_copy_only=False))
-            found[chosen] = self.find([column.take(pa.array(chosen)) for column in keys]) if len(chosen) else -1
-            return found
-        hashes = _hashes(keys)
+    def find_hashed(self, keys: Sequence[pa.Array], hashes: Hashes) -> Rows:
+        found: Rows = np.full(len(hashes), -1, np.int64)
         buckets = hashes >> (_BITS - self._bits)
         at, ends = self._starts[buckets], self._starts[buckets + 1]
         open_ = np.flatnonzero(at < ends)
@@ -143,7 +171,7 @@ class KeyedTable:
         return certain
 
 
-def _hashes(keys: Sequence[pa.Array]) -> Hashes:
+def hashes_of(keys: Sequence[pa.Array]) -> Hashes:
     """Return a hash of 63 bits for each key without nulls."""
     hashes = shards_of_column(keys[0], 1 << _BITS)
     for column in keys[1:]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
 from tidewheel import Job, sinks, sources
 from tidewheel._core import faults
-from tidewheel._values.keyed_table import KeyedTable
+from tidewheel._engine import table_loading
+from tidewheel._values.keyed_table import KeyedTable, hashes_of, key_column
+from tidewheel._values.parted_table import PartedTable, part_of_each
 from tidewheel.testing import MemoryRun
 
 SEED = 20261118
@@ -21,12 +24,15 @@ def drawn_key(draw: random.Random, kind: str):
     return {"int": number - 30, "str": f"key-{number}" * (number % 4), "bytes": bytes([number])}[kind]
 
 
+@pytest.mark.parametrize("divided", [False, True], ids=["whole", "divided"])
 @pytest.mark.parametrize("kind", ["int", "str", "bytes"])
-def test_a_job_finds_what_a_dict_has_whatever_happens_to_it(kind):
+def test_a_job_finds_what_a_dict_has_whatever_happens_to_it(kind, divided, monkeypatch):
+    if divided:
+        monkeypatch.setattr(table_loading, "WHOLE_BYTES", 0)
     print(f"seed {SEED}")
     draw = random.Random(f"{SEED}/{kind}")
     model: dict = {}
-    job = Job("model", state=f"memory:lookup-model-{kind}", n_shards=4, keep=2, collect_every=3, grace=0)
+    job = Job("model", state=f"memory:lookup-model-{kind}-{divided}", n_shards=4, keep=2, collect_every=3, grace=0)
     schema = pa.schema({"k": pa.array([drawn_key(draw, kind)]).type, "n": pa.int64()})
     table = job.table(
         "table",
@@ -68,6 +74,10 @@ def test_a_job_finds_what_a_dict_has_whatever_happens_to_it(kind):
     assert sorted(map(repr, sink.records)) == sorted(map(repr, expected))
 
 
+def part_of(rows, parts, part):
+    return KeyedTable.of(rows.filter(pa.array(parts == part)), "ab")
+
+
 def test_rows_are_found_like_in_a_dict_for_tables_of_many_sizes():
     print(f"seed {SEED}")
     draw = random.Random(SEED)
@@ -78,8 +88,12 @@ def test_rows_are_found_like_in_a_dict_for_tables_of_many_sizes():
             {"a": [a for a, _ in model], "b": [b for _, b in model], "n": list(model.values())},
             pa.schema({"a": pa.string(), "b": pa.int32(), "n": pa.int64()}),
         )
-        table = KeyedTable.of(rows, ["a", "b"])
+        whole = KeyedTable.of(rows, ["a", "b"])
+        parts = part_of_each(hashes_of([key_column(whole.rows.column(name)) for name in "ab"]), 8)
+        divided = PartedTable(8, partial(part_of, pa.Table.from_batches([whole.rows]), parts))
         asked = [(f"k{draw.randrange(size * 2 + 1)}", draw.randrange(3)) for _ in range(500)]
-        found = table.find([pa.array([a for a, _ in asked]), pa.array([b for _, b in asked])])
-        values = table.rows.column("n").to_pylist()
-        assert [None if row < 0 else values[row] for row in found] == [model.get(pair) for pair in asked]
+        keys = [pa.array([a for a, _ in asked]), pa.array([b for _, b in asked], pa.int64())]
+        for table in (whole, divided):
+            (found,) = table.take(table.find(keys), ["n"])
+            assert found.to_pylist() == [model.get(pair) for pair in asked]
+            assert table.take(table.find([key[:0] for key in keys]), ["n"])[0].to_pylist() == []

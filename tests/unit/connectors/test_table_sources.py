@@ -20,7 +20,7 @@ TABLE = pa.Table.from_pylist(ROWS)
 
 
 def loaded(source):
-    return Job("shop").table("prices", source, key="sku").load(None).to_pylist()
+    return Job("shop").table("prices", source, key="sku").source.load(None).to_pylist()
 
 
 def test_a_parquet_file_and_a_folder_of_them(tmp_path):
@@ -123,7 +123,7 @@ def test_columns_with_the_same_name_are_refused():
     twice = pa.Table.from_arrays([pa.array(["a"]), pa.array([1]), pa.array([2])], ["sku", "n", "n"])
     table = Job("shop").table("prices", twice, key="sku")
     with pytest.raises(ConfigError, match="the column 'n' comes twice"):
-        table.checked(table.load(None))
+        table.checked(table.source.load(None))
 
 
 def test_names_keys_and_refresh_are_checked():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,10 @@ from tidewheel import Job, sinks, sources
 from tidewheel._checkpoint.garbage import collect
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.verify import verify
+from tidewheel._connectors.tables.table import TableSource
 from tidewheel._core import faults
+from tidewheel._core.keys import shard_of
+from tidewheel._engine import table_loading, task_tables
 from tidewheel._engine.job_tables import JobTables
 from tidewheel._engine.table_rows import encoded_parts, read_table
 from tidewheel._storage import open_store
@@ -187,7 +191,7 @@ def test_a_duplicate_key_in_a_new_version_stops_the_batch():
         assert run.run.head == before
 
 
-class _Given:
+class _Given(TableSource):
     def __init__(self, rows):
         self.rows = rows
 
@@ -268,3 +272,81 @@ def test_large_tables_are_stored_in_parts():
     assert len(parts) == 8
     assert pa.concat_tables(pa.ipc.open_stream(part).read_all() for part in parts).equals(rows)
     assert len(encoded_parts(rows.slice(0, 0))) == 1
+
+
+@pytest.fixture
+def divided(monkeypatch):
+    """Divide every table into parts."""
+    monkeypatch.setattr(table_loading, "WHOLE_BYTES", 0)
+
+
+def test_a_large_table_is_divided_by_the_shards_of_its_keys(divided):
+    prices = Prices(**{f"s{n}": n for n in range(100)})
+    with MemoryRun(made(prices, n_shards=8)) as run:
+        assert batch(run, "s3", "none", "s99", "s3") == [3, None, 99, 3]
+        assert batch(run) == []
+        table, store = pinned(run), run.run.store
+        assert (len(table.later_parts) + 1, table.rows) == (8, 100)
+        for part in range(8):
+            keys = read_table(store, "shop", table, part)["sku"].to_pylist()
+            assert {shard_of(key, 8) for key in keys} <= {part}
+        assert read_table(store, "shop", table).num_rows == 100
+        assert verify(store, run.run.checkpoints).problems == ()
+
+
+def test_equal_content_in_another_order_is_the_same_version_of_a_large_table(divided):
+    prices = Prices(tea=300, milk=90, rum=1)
+    with MemoryRun(made(prices)) as run:
+        batch(run, "tea")
+        prices.cents = {"rum": 1, "milk": 90, "tea": 300}
+        batch(run, "tea")
+        assert pinned(run).version == 1
+        prices.cents["rum"] = 2
+        assert batch(run, "rum") == [2]
+        assert pinned(run).version == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([{"sku": "tea", "cents": 1}, {"sku": "milk", "cents": 2}, {"sku": "tea", "cents": 3}], "'tea' comes twice"),
+        ([{"sku": "tea", "cents": 1}, {"sku": None, "cents": 2}], "the key 'sku' is null in row 2"),
+        ([{"ean": "tea"}], "there is no column 'sku'; it has ean"),
+    ],
+)
+def test_a_large_table_that_is_no_table_is_refused_and_leaves_no_files(divided, monkeypatch, tmp_path, rows, said):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    job = made(Prices(tea=1))
+    job.declared_tables["prices"].source = _Given(rows)
+    with pytest.raises(ConfigError, match=rf"table 'prices' \(given\): .*{said}"):
+        MemoryRun(job)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_files_of_loading_are_removed_once_a_large_table_is_stored(divided, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with MemoryRun(made(Prices(tea=300))) as run:
+        assert batch(run, "tea") == [300]
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_behind_key_by_opens_only_the_parts_of_its_shards(divided, monkeypatch):
+    opened: list[tuple[int, int]] = []
+    open_part = task_tables._open_part
+
+    def opening(spec, store, table, pinned, part):
+        opened.append((spec.parallelism, part))
+        return open_part(spec, store, table, pinned, part)
+
+    monkeypatch.setattr(task_tables, "_open_part", opening)
+    rows = [{"sku": f"s{n}", "cents": n} for n in range(200)]
+    job = Job("shop", state="memory:opened-parts", n_shards=8)
+    orders = job.source("in", sources.iterable([{"sku": ""}])).key_by("by-sku", "sku")
+    orders.lookup("price", job.table("prices", rows, key="sku")).sink("out", sinks.collect())
+    own = [row for row in rows if shard_of(row["sku"], 8) % 4 == 1]
+    with MemoryRun(job, parallelism=4) as run:
+        opened.clear()
+        run.batch({"in": [{"sku": row["sku"]} for row in own]})
+    # All tasks open the first part, for its columns.
+    assert {part for _, part in opened} == {0, 1, 5}
+    assert job.graph.nodes[-1].operator.sink.records == own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,12 @@ class DeltaReference(TableSource):
 
     def load(self, spark: Any) -> pa.Table:
         return pa.table(self._open().to_pyarrow_table())
+
+    def pieces(self, spark: Any) -> Iterator[pa.Table]:
+        rows = self._open().to_pyarrow_dataset()
+        yield rows.schema.empty_table()
+        for batch in rows.to_batches():
+            yield pa.Table.from_batches([batch])
 
     def fingerprint(self) -> str:
         return str(self._open().version())

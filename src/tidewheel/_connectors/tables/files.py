@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,23 @@ from tidewheel._core.urls import Url
 from tidewheel._storage import absolute
 from tidewheel.errors import ConfigError, NotFound
 
-_READERS = {"parquet": pyarrow.parquet.read_table, "arrow": pyarrow.feather.read_table}
+
+def _parquet(opened: Any) -> Iterator[pa.Table]:
+    file = pyarrow.parquet.ParquetFile(opened)
+    yield file.schema_arrow.empty_table()
+    for number in range(file.num_row_groups):
+        yield file.read_row_group(number)
+
+
+def _arrow(opened: Any) -> Iterator[pa.Table]:
+    yield pyarrow.feather.read_table(opened)
+
+
+_READERS = {"parquet": _parquet, "arrow": _arrow}
+
+
+def _described(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 @dataclass(frozen=True)
@@ -35,11 +52,20 @@ class FileTable(TableSource):
     """The types of the columns of a CSV file; None: they are inferred."""
 
     def load(self, spark: Any) -> pa.Table:
-        tables = [self._read(file) for file in self._files()]
-        try:
-            return pa.concat_tables(tables, promote_options="none")
-        except pa.ArrowException as error:
-            raise ConfigError(f"the files of {self.describe()} have different columns: {error}") from error
+        return pa.concat_tables(self.pieces(spark))
+
+    def pieces(self, spark: Any) -> Iterator[pa.Table]:
+        schema: pa.Schema | None = None
+        for file in self._files():
+            for piece in self._read(file):
+                piece = piece.replace_schema_metadata(None)
+                if schema is not None and piece.schema != schema:
+                    raise ConfigError(
+                        f"the files of {self.describe()} have different columns: {_described(schema)}; and in "
+                        f"{file.path}: {_described(piece.schema)}"
+                    )
+                schema = piece.schema
+                yield piece
 
     def fingerprint(self) -> str:
         return repr([(file.path, file.modified_ms, file.size) for file in self._files()])
@@ -53,20 +79,21 @@ class FileTable(TableSource):
             raise NotFound(f"there is no file at {self.describe()}")
         return found
 
-    def _read(self, listed: ListedFile) -> pa.Table:
+    def _read(self, listed: ListedFile) -> Iterator[pa.Table]:
         path, store = listing(self.path, Pattern()).place(listed.path)
         file = InputFile(path, listed.size, listed.modified_ms, store)
         format = self.format or format_by_name(os.path.basename(listed.path))
         if format in _READERS:
             with file.opened(f"a {format} file") as opened:
-                table: pa.Table = _READERS[format](opened)
-                return table
+                yield from _READERS[format](opened)
+            return
         if format == "csv":
             types = None if self.schema is None else {field.name: field.type for field in self.schema}
             with file.opened("a CSV file", decompress=True) as opened:
-                return pyarrow.csv.read_csv(
+                yield pyarrow.csv.read_csv(
                     opened, convert_options=pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
                 )
+            return
         raise ConfigError(
             f"the format of {file.shown} does not follow from its name; use tables.files(path, format=…) with "
             '"parquet", "csv" or "arrow"'

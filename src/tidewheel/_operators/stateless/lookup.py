@@ -16,7 +16,7 @@ from tidewheel._operators.base import Context, Operator, Process, Reads, columns
 from tidewheel._values import ROW, Batch, Shape, shape_of
 from tidewheel._values.columns import repeats
 from tidewheel._values.exact import optional_array
-from tidewheel._values.keyed_table import KeyedTable, NotAKey, Rows, key_column
+from tidewheel._values.keyed_table import KeyedRows, NotAKey, Rows, key_column
 from tidewheel.errors import GraphError, StepError
 
 How = Literal["inner", "left"]
@@ -110,9 +110,8 @@ class Lookup(Operator):
 class _Joining(Process):
     def __init__(self, operator: Lookup, context: Context) -> None:
         self.operator, self.context = operator, context
-        self.table: KeyedTable = context.table(operator.table)
-        self.added = operator.added(self.table.rows.schema)
-        self.rows = self.table.rows.select(list(self.added)).rename_columns(list(self.added.values()))
+        self.table: KeyedRows = context.table(operator.table)
+        self.added = operator.added(self.table.schema)
         self.checked: pa.Schema | None = None
         """The columns whose names were last found to fit."""
 
@@ -168,21 +167,23 @@ class _Joining(Process):
         return parts, [_key_array(list(column)) for column in zip(*keys, strict=True)]
 
     def _joined(self, batch: Batch, rows: Rows) -> Batch:
-        columns, found = columns_of(batch), self.rows.take(_indices(rows))
-        arrays, names = [*columns.columns, *found.columns], [*columns.schema.names, *found.schema.names]
+        columns = columns_of(batch)
+        arrays = [*columns.columns, *self.table.take(rows, list(self.added))]
+        names = [*columns.schema.names, *self.added.values()]
         return batch.with_columns(self.context.shapes[0], pa.RecordBatch.from_arrays(arrays, names))
 
     def _combined(self, batch: Batch, rows: Rows) -> Batch:
         combine = self.operator.combine
         assert combine is not None
-        found = Batch(ROW, columns=self.rows.take(_indices(rows))).values
+        taken = pa.RecordBatch.from_arrays(self.table.take(rows, list(self.added)), list(self.added.values()))
+        found = Batch(ROW, columns=taken).values
         batch = readable(self.context, batch) if len(batch) else batch
         pairs = iter([value if row >= 0 else None for value, row in zip(found, rows.tolist(), strict=True)])
         values, rejected = each(self.context, batch, lambda value: combine(value, next(pairs)))
         return without(batch, rejected).with_values(self.context.shapes[0], values)
 
 
-def _found_by_code(table: KeyedTable, column: pa.Array) -> Rows:
+def _found_by_code(table: KeyedRows, column: pa.Array) -> Rows:
     """Return the row of each key of a column; a key that repeats is looked up once."""
     if not pa.types.is_dictionary(column.type):
         column = key_column(column)
@@ -201,7 +202,3 @@ def _key_array(keys: list[Any]) -> pa.Array:
         kinds = ", ".join(sorted({type(key).__name__ for key in keys}))
         raise StepError(f"the keys are of the type {kinds}; a key must be text, an integer or bytes")
     return found
-
-
-def _indices(rows: Rows) -> pa.Array:
-    return pa.array(rows, mask=rows < 0)
