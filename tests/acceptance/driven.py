@@ -1,4 +1,4 @@
-"""A whole job on Spark, driven as a `StepTester` drives steps alone: one test text serves both."""
+"""Drive a whole job on Spark like a `StepTester` drives a step, so that one test runs on both."""
 
 from __future__ import annotations
 

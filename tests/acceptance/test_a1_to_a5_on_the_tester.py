@@ -1,4 +1,4 @@
-"""A1 to A5: Malstrom's tests of stateful steps, the same text on `StepTester` and on Spark."""
+"""A1 to A5: Malstrom's tests of stateful steps, the same tests on `StepTester` and on Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A9: restarts go on from the last commit; a program error that repeats stops with step, key and record named."""
+"""A9: restarts continue from the last commit; a program error that repeats stops with step, key and record named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""B3: decoding refuses what is not a whole checkpoint, says what and where, and never returns part of one."""
+"""B3: decoding refuses incomplete and damaged checkpoints with the reason and the place, and never returns part of one."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""C11: the backend goes and comes back: readers keep the last value, writers get `Offline`, nothing acknowledged is lost."""
+"""C11: while the backend is down, readers keep the last value and writers get `Offline`; nothing acknowledged is lost."""
 
 from __future__ import annotations
 

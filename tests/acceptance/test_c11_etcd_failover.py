@@ -1,4 +1,4 @@
-"""C11 on etcd: the leader of three is killed, and all three are, under 4 writers and 8 readers."""
+"""C11 on etcd: the leader of three members is killed, then all three, under 4 writers and 8 readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C3, C6, C11: what threads on several connections see is what one register could have shown them."""
+"""C3, C6, C11: the results of threads on several connections are those of a single register."""
 
 from __future__ import annotations
 

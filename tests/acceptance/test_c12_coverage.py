@@ -1,4 +1,4 @@
-"""C12: what the other files do not cover: smoke, overwriting, cycles of clearing, large values, many cells, restarts."""
+"""C12: cases that the other files do not cover: smoke, overwriting, clear cycles, large values, many cells, restarts."""
 
 from __future__ import annotations
 

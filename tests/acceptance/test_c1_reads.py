@@ -1,4 +1,4 @@
-"""C1: reading is local and immediate, and gives the last committed value seen here."""
+"""C1: reading is local and immediate, and returns the last committed value seen here."""
 
 from __future__ import annotations
 

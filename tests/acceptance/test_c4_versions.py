@@ -1,4 +1,4 @@
-"""C4: version and value are of one moment, and versions only grow."""
+"""C4: version and value belong together, and versions only grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C7: who comes late sees the latest value at once, then follows; no history is needed."""
+"""C7: a late joiner sees the latest value at once, then follows; it needs no history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C8: `Offline` gives the value back and says if the write may have happened; `Encoding`; `Closed`."""
+"""C8: `Offline` contains the value and whether the write may have happened; `Encoding`; `Closed`."""
 
 from __future__ import annotations
 

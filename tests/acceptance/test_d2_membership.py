@@ -1,4 +1,4 @@
-"""D2: joining and leaving are durable before they are visible; a failed write changes nothing and can be tried again."""
+"""D2: joining and leaving are durable before they are visible; a failed write changes nothing and can be retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""D4: an event goes to its key's shard, once, or the caller is told."""
+"""D4: an event goes once to its key's shard, or the caller gets an error."""
 
 from __future__ import annotations
 

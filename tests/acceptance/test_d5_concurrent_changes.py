@@ -1,4 +1,4 @@
-"""D5: joins and leaves from many nodes at once all end at one assignment, and none is lost."""
+"""D5: concurrent joins and leaves from many nodes end at one assignment, and none is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages of a key are traced to their records, through every kind of step; what was dropped is among them."""
+"""The messages of a key are traced to their records, through every kind of step, including dropped messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples with state, and every program of the acceptance and chaos tests, give the same whatever happens to them."""
+"""The stateful examples and the programs of the acceptance and chaos tests give the same results under crashes and rescales."""
 
 from __future__ import annotations
 

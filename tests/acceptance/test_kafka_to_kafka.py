@@ -1,4 +1,4 @@
-"""Kafka to Kafka on Spark: every payment counts once, what is no payment is kept, whatever fails while publishing."""
+"""Kafka to Kafka on Spark: every payment counts once and other messages are kept, also if publishing fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State of the version that kept Spark's offsets in its commits continues exactly: nothing is read twice or left out."""
+"""State of the version that kept Spark's offsets in its commits continues exactly: nothing is read twice or skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: every view of a job, also hostile, also large; new batches without a reload; changes."""
+"""The page in a real browser: every view of a job, also with hostile and large data; new batches without a reload; changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference tables on Spark: versions, restarts, a rescale, a replay, a shadow run, a fork, and what commands show of them."""
+"""Reference tables on Spark: versions, restarts, a rescale, a replay, a shadow run, a fork, and the output of commands."""
 
 from __future__ import annotations
 

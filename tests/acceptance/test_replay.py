@@ -1,4 +1,4 @@
-"""A batch of a commit runs again, in one process, and gives the same; differences are found and named."""
+"""The batch of a commit runs again in one process with the same result; differences are found and named."""
 
 from __future__ import annotations
 

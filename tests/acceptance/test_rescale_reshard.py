@@ -1,4 +1,4 @@
-"""n_shards of a stopped job is changed offline: all state is there afterwards, or nothing has changed."""
+"""n_shards of a stopped job is changed offline: afterwards all state is there, or nothing has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handle on a run: two jobs in one process and one Spark, watched, asked, rescaled and stopped while they run."""
+"""A handle on a run: two jobs in one process and one Spark, observed, queried, rescaled and stopped while they run."""
 
 from __future__ import annotations
 

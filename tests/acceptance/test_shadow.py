@@ -1,4 +1,4 @@
-"""A changed program runs over the batches of a job, and exactly what it changes is reported."""
+"""A changed program runs over the batches of a job, and its changes are reported exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chaos job as a program for `tidewheel run`; what its functions call is in a module beside it."""
+"""The chaos job as a program for `tidewheel run`, with the functions that it calls in a neighbouring module."""
 
 from __future__ import annotations
 

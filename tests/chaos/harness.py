@@ -1,4 +1,4 @@
-"""Starts, kills and checks the chaos program."""
+"""Start, kill and check the chaos program."""
 
 from __future__ import annotations
 

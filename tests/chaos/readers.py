@@ -1,7 +1,7 @@
-"""Readers that look at a sink all the while, as its users do, and check that what they see is exact at every moment.
+"""Readers that look at a sink continuously and check that what they see is always exact.
 
-What is right: of each user a run of numbers from 1 on without a gap or a repeat, with the totals that belong to them. Servers
-that are killed are away for a while: then a reader looks again.
+The rows of each user must be numbered from 1 without gaps or repetitions, with the right totals. While a server is down after a
+kill, the reader retries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What breaks around a job: the JVM, a worker, a disk, a folder, a clock, another start. The outcome is that of a quiet run.
+"""Faults around a job: the JVM, a worker, a disk, a folder, a clock, another start. The outcome is that of a quiet run.
 
-Each trial compares the final state and all output with a count of the input that knows nothing of Tidewheel.
+Each trial compares the final state and all output with an independent count of the input.
 """
 
 from __future__ import annotations

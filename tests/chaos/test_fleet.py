@@ -1,6 +1,6 @@
-"""A fleet of real processes: killed, drained, joined and paused, it counts every event once.
+"""A fleet of real processes counts every event once while nodes are killed, drained, added and paused.
 
-Most of it without Spark, which adds time and nothing to the question; once with it, as users start it.
+Most tests run without Spark, which would only add time; one runs with Spark, as users start a fleet.
 """
 
 from __future__ import annotations

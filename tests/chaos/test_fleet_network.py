@@ -1,6 +1,6 @@
-"""A fleet whose network to etcd is cut, held, delayed and forgotten: all shards go on, and no living node is removed.
+"""A fleet whose network to etcd is cut, held, delayed and forgotten: all shards continue, and no living node is removed.
 
-Three nodes reach the three members of an etcd through proxies. The test looks at the same etcd directly.
+Three nodes reach the three members of an etcd cluster through proxies. The test reads the same etcd directly.
 `TIDEWHEEL_FAULT_SEED=NUMBER` repeats the faults of an earlier long run, which prints its seed.
 """
 

@@ -1,7 +1,7 @@
-"""Random histories of a job against a model: what the state and the sink hold is exact after every clean run.
+"""Random histories of a job, compared with a model: state and sink are exact after every clean run.
 
-A history runs, kills, restores, makes savepoints, forks, collects, backs up the state URL and puts it back, and changes the
-machine, whose local copies are as old as its last run. Everything is real (LMDB, files, the commit chain) except Spark.
+A history runs, kills, restores, makes savepoints, forks, collects, backs up the state URL and restores the backup, and changes
+the machine, whose local copies are as old as its last run. Everything is real (LMDB, files, the commit chain) except Spark.
 The seed of a history is its number. `TIDEWHEEL_HISTORIES=FIRST:LAST` chooses the histories of the long test.
 """
 

@@ -1,4 +1,4 @@
-"""A job on hosts with networks of their own: a worker each on three, driver, master and S3 server on a fourth."""
+"""A job on hosts with their own networks: one worker on each of three, and driver, master and S3 server on a fourth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All records of a batch are judged by one version of a cell, the one in its manifest, however often it changes."""
+"""All records of a batch see one version of a cell, the one in its manifest, however often it changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NATS to NATS: the job killed while it publishes and at random, the server of both killed under it.
+"""NATS to NATS: the job is killed while it publishes and at random, and the server of both streams is killed.
 
 The stream holds exactly the expected messages.
 """

@@ -1,4 +1,4 @@
-"""The machine is gone: killed in a batch or behind a commit, a job goes on elsewhere from the bucket that has its state."""
+"""A machine is lost: a job killed during or after a batch continues elsewhere from the bucket with its state."""
 
 from __future__ import annotations
 

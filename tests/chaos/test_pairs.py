@@ -1,6 +1,6 @@
-"""Kafka to Kafka, to PostgreSQL and to Delta: the job killed while it publishes and at random, the servers killed under it.
+"""Kafka to Kafka, PostgreSQL and Delta: the job is killed while it publishes and at random, and the servers are killed.
 
-The sink holds exactly the expected rows, and readers that look all the while never see anything else than a part of them.
+The sink has exactly the expected rows, and readers that look continuously never see anything but a part of them.
 """
 
 from __future__ import annotations

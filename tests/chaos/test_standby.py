@@ -1,4 +1,4 @@
-"""A driver waits while another has the job, and takes over from one that was paused and from one that was killed."""
+"""A standby waits while another driver has the job, and takes over from a paused and from a killed driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first lets the batch finish and ends the run, the second ends it at once; a closed terminal is as the first."""
+"""Ctrl-C: the first lets the batch finish and ends the run, the second ends it at once; a closed terminal acts like the first."""
 
 from __future__ import annotations
 

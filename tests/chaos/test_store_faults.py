@@ -1,4 +1,4 @@
-"""A store that fails, in every way, at any of its operations: the job stops with a clear error, and is exact afterwards."""
+"""A store that fails in every way at any operation: the job stops with a clear error, and is exact afterwards."""
 
 from __future__ import annotations
 

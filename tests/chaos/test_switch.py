@@ -1,4 +1,4 @@
-"""A program replaces the one that runs: under load, and killed at every step. Output and state are those of one quiet run."""
+"""A program replaces a running one under load, and is killed at every step. Output and state equal those of one quiet run."""
 
 from __future__ import annotations
 

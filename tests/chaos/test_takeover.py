@@ -1,4 +1,4 @@
-"""Two drivers of one job: the second is refused, or takes over and fences the first, also one that was paused."""
+"""Two drivers of one job: the second is refused, or takes over and fences the first, even if the first was paused."""
 
 from __future__ import annotations
 

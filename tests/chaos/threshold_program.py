@@ -1,4 +1,4 @@
-"""A job whose records are judged by a cell that changes while it runs. `python threshold_program.py FOLDER`."""
+"""A job that compares records with a cell that changes while it runs: `python threshold_program.py FOLDER`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index of the acceptance tests lists every file, and every file it lists is there."""
+"""The index of the acceptance tests lists every file, and every listed file exists."""
 
 from __future__ import annotations
 

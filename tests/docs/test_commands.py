@@ -1,4 +1,4 @@
-"""The commands in README, docs and `--help` are there, with their options, and every command and argument is explained."""
+"""The commands in README, docs and `--help` exist with their options, and every command and argument is explained."""
 
 from __future__ import annotations
 

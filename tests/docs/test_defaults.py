@@ -1,4 +1,4 @@
-"""The defaults that the pages state are those of the signatures and of the command line.
+"""The defaults on the pages are those of the signatures and of the command line.
 
 A page states a default as "`name` … (default: VALUE)" or "`name` …: `VALUE` (the default)" within one sentence, or in a
 table with the column `default`, whose first column has the name.

@@ -1,6 +1,6 @@
-"""Apache Kafka itself for tests: one node in a JVM of its own, on free loopback ports, stopped by its own pid.
+"""Apache Kafka for tests: one node in its own JVM, on free loopback ports, stopped by its own pid.
 
-Its data are in a folder, so that it may be killed and started again on the same ports.
+Its data are in a folder, so it can be killed and restarted on the same ports.
 """
 
 from __future__ import annotations

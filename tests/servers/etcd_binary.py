@@ -1,7 +1,7 @@
-"""The etcd of the tests: built by `go` from the module that `etcd/go.mod` pins, or where there is no `go`, an older one.
+"""The etcd of the tests: built by `go` from the module that `etcd/go.mod` pins, or without `go` an older packaged one.
 
-The older one comes as a Python package, which ends with 3.5.1; upstream advises against that version. What `go` has built is
-kept below `.cache/etcd`, in a folder for each state of the pinned versions. `etcd/go.sum` has the checksums of all sources.
+The package ends with 3.5.1, a version that upstream advises against. Builds of `go` are kept below `.cache/etcd`, in a folder
+for each state of the pinned versions. `etcd/go.sum` has the checksums of all sources.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Java options for the JVMs of tests, in which a Spark lives for seconds; with a class archive it starts in half the time."""
+"""Java options for the JVMs of tests, which run only for seconds; with a class archive a JVM starts in half the time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Jars for the tests: those of Kafka's broker, of Spark's own connector to it and of YARN, brought by `mvn` once.
+"""Jars for the tests: Kafka's broker, Spark's Kafka connector and YARN, downloaded once by `mvn`.
 
-They are named in the poms below `jars`, and kept below `.cache/kafka`, in a folder for each state of a pom.
+The poms below `jars` name them. They are kept below `.cache/kafka`, in a folder for each state of a pom.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The Kafka of the tests: Apache Kafka, or where there is no `mvn` to bring it, Tansu.
+"""The Kafka of the tests: Apache Kafka, or Tansu if there is no `mvn` to install Apache Kafka.
 
-Tests of what Tansu cannot do are skipped on it. TIDEWHEEL_TEST_KAFKA=tansu takes it though Apache Kafka could be had.
+Tests that Tansu cannot pass are skipped on it. TIDEWHEEL_TEST_KAFKA=tansu forces Tansu.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A real MQTT broker for tests, amqtt in a process of its own on a free loopback port, stopped by its own pid.
+"""A real MQTT broker for tests: amqtt in its own process on a free loopback port, stopped by its own pid.
 
-It keeps sessions while a client is away, in memory: a broker that is killed forgets them.
+It keeps the sessions of absent clients in memory, so a killed broker forgets them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hosts with a network of their own: Linux network namespaces on a bridge, each with its own name and addresses.
+"""Hosts with their own networks: Linux network namespaces on a bridge, each with its own name and addresses.
 
 Needs root and iproute2. All hosts share the machine's file system, like hosts with a common mount.
 """

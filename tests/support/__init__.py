@@ -1,1 +1,1 @@
-"""Helpers that several folders of tests share: models, in-memory stand-ins for transports, and ways to wait."""
+"""Helpers that several folders of tests share: models, in-memory transports, and ways to wait."""

@@ -1,6 +1,6 @@
-"""Where cells can be: every backend behind one face, so that a test's text is the same for all.
+"""Places of cells: every backend with one interface, so that each test runs on all of them.
 
-`place` is shared by tests and never taken away. `mortal_place` is a test's own, with `kill` and `restart`.
+Tests share `place`, which is never stopped. Each test gets its own `mortal_place`, with `kill` and `restart`.
 """
 
 from __future__ import annotations

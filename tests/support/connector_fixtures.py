@@ -1,4 +1,4 @@
-"""Sinks without Spark, staged as a task would and published as a driver would; streams read to their end, batch by batch."""
+"""Sinks without Spark, staged like in a task and published like in a driver; streams read to their end, batch by batch."""
 
 from __future__ import annotations
 

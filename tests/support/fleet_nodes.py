@@ -1,6 +1,6 @@
 """Nodes of a fleet in one process, without Spark: the same runs, chains, hand-over, tasks, local copies and sinks.
 
-A test decides when a node looks at the assignment, takes shards, runs a batch and commits it, and so what happens in between.
+A test decides when a node reads the assignment, takes shards, runs a batch and commits it.
 """
 
 from __future__ import annotations

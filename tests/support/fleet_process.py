@@ -1,6 +1,6 @@
-"""A node of a fleet as a process without Spark: the node, its membership, chains and tasks are the real ones.
+"""A node of a fleet as a process without Spark, with its real membership, chains and tasks.
 
-Run as `python -m support.fleet_process NAME FOLDER CELLS INBOX LEASE`; it says what happens as JSON lines.
+Run as `python -m support.fleet_process NAME FOLDER CELLS INBOX LEASE`; it reports events as JSON lines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A fleet of real processes without Spark: it adds time, and nothing to the question."""
+"""A fleet of real processes without Spark, which would only add time."""
 
 from __future__ import annotations
 

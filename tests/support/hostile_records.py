@@ -1,4 +1,4 @@
-"""Records that steps and sinks cannot take, among others that they can."""
+"""Records that steps and sinks cannot accept, mixed with good ones."""
 
 from __future__ import annotations
 

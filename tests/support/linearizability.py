@@ -1,9 +1,9 @@
-"""Is a recorded history of reads, writes and exchanges on one cell linearizable?
+"""Check whether a recorded history of reads, writes and exchanges on one cell is linearizable.
 
-That is: can every operation be given a moment between its call and its return, such that one after the other they do
-what they reported? An operation that timed out may have happened at any moment after its call, or never.
+It is if each operation can be given a moment between its call and its return, so that the operations, one after the other,
+return what they reported. An operation that timed out may have happened at any moment after its call, or never.
 
-The search is Wing and Gong's with Lowe's memory of states already tried: exponential at worst, quick for histories in which
+The search is Wing and Gong's with Lowe's memory of tried states: exponential in the worst case, fast for histories in which
 few operations overlap.
 """
 

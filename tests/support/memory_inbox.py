@@ -1,4 +1,4 @@
-"""An inbox in memory that fails when a test says so: for routers and coordinators, which must not care where it is."""
+"""An inbox in memory that fails on request: for tests of routers and coordinators, which do not depend on its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Kafka topic in memory, as the bridge's consumer sees it: it fails when a test says so."""
+"""A Kafka topic in memory for the bridge's consumer; it fails on request."""
 
 from __future__ import annotations
 

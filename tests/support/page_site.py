@@ -1,4 +1,4 @@
-"""A state URL with a job, its history and a page over it, without Spark; and the browser that looks at pages."""
+"""A state URL with a job, its history and a page for it, without Spark; and the browser for the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shard's history for tests: state files in a folder, and the parts that a manifest would name."""
+"""The history of a shard for tests: state files in a folder, and the parts that a manifest would name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the tests of several processes run in another process: `python -m support.state_process WHAT HISTORY COPIES`.
+"""The other process of tests with several processes: `python -m support.state_process WHAT HISTORY COPIES`.
 
-It says a word on standard output when it is where the test wants it, and goes on when it is told to.
+It prints a word when it reaches the requested point, and continues when the test writes a line.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A plain model of time in one process, and a drive of the real thing over the same batch boundaries.
+"""A plain model of time in one process, and a driver of the real steps over the same batches.
 
-The model knows nothing of state, timers or commits: it has all messages at hand, and the epoch that each batch carries.
+The model knows nothing of state, timers or commits: it has all messages, and the epoch of each batch.
 """
 
 from __future__ import annotations

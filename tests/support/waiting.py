@@ -1,4 +1,4 @@
-"""Waiting for what happens by itself. How long that takes is the machine's affair: a test waits for the condition."""
+"""Wait for conditions, because the speed of the machine is unknown."""
 
 from __future__ import annotations
 

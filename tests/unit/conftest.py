@@ -1,4 +1,4 @@
-"""Settings for all unit tests: they are quick, and they start neither a JVM nor a server."""
+"""Settings for all unit tests: they are quick, and start neither a JVM nor a server."""
 
 from __future__ import annotations
 

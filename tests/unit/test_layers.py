@@ -1,4 +1,4 @@
-"""No module imports from a layer above its own, and Spark stays where it belongs."""
+"""No module imports from a layer above its own, and only the listed modules import Spark."""
 
 from __future__ import annotations
 

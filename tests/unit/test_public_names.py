@@ -1,4 +1,4 @@
-"""What `tidewheel` offers is there, is listed in docs/api.md, and is all that README, docs and examples use."""
+"""Every public name of `tidewheel` exists and is in docs/api.md; README, docs and examples use no other names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the state that the test of old state continues; run with the version before."""
+"""Write the state that the test of old state continues. Run it with the previous version."""
 
 import json
 import pathlib

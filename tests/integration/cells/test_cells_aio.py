@@ -1,4 +1,4 @@
-"""The asyncio face: the same behaviour, without blocking the loop."""
+"""The asyncio interface: the same behaviour, without blocking the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""etcd: passwords, certificates, several members, and what is known of a write whose answer was lost."""
+"""etcd: passwords, certificates, several members, and writes whose answer was lost."""
 
 from __future__ import annotations
 

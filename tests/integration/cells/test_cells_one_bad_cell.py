@@ -1,4 +1,4 @@
-"""One cell that cannot be read is that cell's trouble: its readers are told, and all others go on."""
+"""A cell that cannot be read affects only its own readers, who get an error; all other cells continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A start that talks, an idle that does not: what `tidewheel run` shows on a terminal, and where there is none."""
+"""The output of `tidewheel run`: progress during the start, nothing while idle, with and without a terminal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The publisher that the test of sinks which promise at least once kills.
+"""The publisher that the test of at-least-once sinks kills.
 
 Run as `python publishing_program.py FOLDER sink=mqtt|kafka|nats server=… place=… [most=5]`; it commits numbered records and
-publishes commit after commit. With `most` it stands still behind so many, until it is killed. The folder keeps what is
-committed and what is known to be published, as a job's chain would.
+publishes commit after commit. With `most`, it waits after so many commits until it is killed. The folder records what is
+committed and what is known to be published, like a job's chain.
 """
 
 from __future__ import annotations

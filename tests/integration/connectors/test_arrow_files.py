@@ -1,4 +1,4 @@
-"""Arrow files: tasks read them, the file format and the stream format; what does not fit is an error that names the file."""
+"""Arrow files in the file format and the stream format; an error names the file that does not fit."""
 
 from __future__ import annotations
 

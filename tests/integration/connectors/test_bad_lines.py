@@ -1,4 +1,4 @@
-"""A line that is no record is a dead letter with its text and place; without dead letters it stops the job."""
+"""A line that is not a record is a dead letter with its text and place; without dead letters it stops the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chain of files and a topic: each record once across the seam, and an error where there is no seam."""
+"""A chain of files and a topic: each record once across the seam, and an error if there is no seam."""
 
 from __future__ import annotations
 

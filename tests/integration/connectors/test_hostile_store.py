@@ -1,4 +1,4 @@
-"""Whoever may write to the state store reaches nothing beyond it: tokens, staged files and schemas are a stranger's input."""
+"""A writer of the state store reaches nothing beyond it: tokens, staged files and schemas are untrusted input."""
 
 from __future__ import annotations
 

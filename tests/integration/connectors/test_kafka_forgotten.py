@@ -1,4 +1,4 @@
-"""A broker that is killed while a sink commits may forget the end of the transaction: what the sink makes of that."""
+"""A broker killed during a sink's commit may forget the end of the transaction: how the sink recovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention that passes a job by, on a broker that does it."""
+"""A broker deletes records that the job has not read yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka with passwords and certificates: who has them writes and reads, who has others is told what to check."""
+"""Kafka with passwords and certificates: valid ones work, invalid ones give an error that says what to check."""
 
 from __future__ import annotations
 

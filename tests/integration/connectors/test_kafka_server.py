@@ -1,4 +1,4 @@
-"""The broker of the tests: what it holds outlives a kill, and where Apache Kafka cannot be had, another one is taken aloud."""
+"""The broker of the tests: its data survive a kill, and a replacement for Apache Kafka is reported."""
 
 from __future__ import annotations
 

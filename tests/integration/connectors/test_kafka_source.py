@@ -1,4 +1,4 @@
-"""The Kafka source in the conformance suite, on a real broker, and what is its own."""
+"""The Kafka source in the conformance suite, on a real broker, and its own options."""
 
 from __future__ import annotations
 

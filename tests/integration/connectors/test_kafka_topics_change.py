@@ -1,4 +1,4 @@
-"""Topics that change under a job: partitions are added, a topic is deleted, or deleted and made anew."""
+"""Topics that change while a job runs: added partitions, a deleted topic, a topic that was created again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions as Apache Kafka has them: what the source sees of them, and what becomes of a producer that is late."""
+"""Transactions of Apache Kafka: what the source sees of them, and what happens to a producer that is late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sinks that promise at least once, killed while they publish: nothing is missing, and what came twice is counted."""
+"""At-least-once sinks killed while they publish: nothing is missing, and repeated records are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codecs with a schema registry: Apicurio Registry, and for answers that it does not give, a small server."""
+"""Codecs with a schema registry: Apicurio Registry, and a small server for answers that Apicurio does not give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A marked secret goes in wherever one can be given, everything that can fail fails, and the secret comes out nowhere."""
+"""A marked secret is given wherever one can be given, and everything that can fail fails: the secret appears nowhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nats: a commit's messages are in the stream once, whoever sends them, how often and how late."""
+"""nats: a commit's messages are in the stream once, whoever sends them, however often and however late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mqtt: what was acknowledged to the broker is in the buffer, and a replay of it gives the same messages."""
+"""mqtt: acknowledged messages are in the buffer, and a second read of it gives the same messages."""
 
 from __future__ import annotations
 

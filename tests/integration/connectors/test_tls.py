@@ -1,4 +1,4 @@
-"""TLS with an authority of one's own, to each kind of server; and no log-in where TLS was asked for and is not given.
+"""TLS with a private authority, to each kind of server; and no log-in if the server does not offer the required TLS.
 
 etcd: tests/integration/cells/test_cells_etcd.py.
 """

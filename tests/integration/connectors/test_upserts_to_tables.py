@@ -1,4 +1,4 @@
-"""A stream of upserts into tables of Delta and PostgreSQL: they follow the table behind the changes, deletes included."""
+"""Upserts into tables of Delta and PostgreSQL follow the source table, deletes included."""
 
 from __future__ import annotations
 

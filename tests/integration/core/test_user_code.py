@@ -1,4 +1,4 @@
-"""A failing function shows the user's own frames, in errors and in their causes, and none of the framework."""
+"""A failing function's error shows the user's own frames, also in its causes, and none of the framework."""
 
 from __future__ import annotations
 

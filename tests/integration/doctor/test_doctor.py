@@ -1,4 +1,4 @@
-"""`tidewheel doctor`: the output for a session that is fine, and a line that fixes each thing that is not."""
+"""`tidewheel doctor`: the output for a good session, and a line that fixes each problem."""
 
 from __future__ import annotations
 

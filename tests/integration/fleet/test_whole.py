@@ -1,4 +1,4 @@
-"""The state of a fleet, read as that of any job: all its runs together."""
+"""The state of a fleet is read like that of any job: all its runs together."""
 
 from __future__ import annotations
 

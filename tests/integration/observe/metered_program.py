@@ -1,4 +1,4 @@
-"""The job of `test_metrics_on_spark.py`: it runs on until it is stopped, or killed."""
+"""The job of `test_metrics_on_spark.py`: it runs until it is stopped or killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of a job that is killed and resumed equal a count that knows nothing of Tidewheel."""
+"""The metrics of a job that is killed and resumed equal an independent count."""
 
 from __future__ import annotations
 

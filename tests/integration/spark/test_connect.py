@@ -1,4 +1,4 @@
-"""A job on a server of Spark Connect, which the test starts.
+"""A job on a Spark Connect server, which the test starts.
 
 Its tasks run with a Python that has neither Tidewheel nor the program on its path, in another working folder.
 """

@@ -1,4 +1,4 @@
-"""What a user is told of an error that came through the JVM."""
+"""The messages for errors that came through the JVM."""
 
 from __future__ import annotations
 

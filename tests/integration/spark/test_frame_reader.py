@@ -1,4 +1,4 @@
-"""Streaming DataFrames that users bring: read by a query of Spark, committed with everything else."""
+"""Streaming DataFrames of users: read by a query of Spark, committed with everything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Java that Spark's JVM is started with."""
+"""The Java runtime of Spark's JVM."""
 
 from __future__ import annotations
 

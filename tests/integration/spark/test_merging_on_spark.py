@@ -1,4 +1,4 @@
-"""Large merges: cut into pieces, done by tasks, with the result that one process would give."""
+"""Large merges: divided into pieces and done by tasks, with the result of a single process."""
 
 from hypothesis import given
 from hypothesis import strategies as st

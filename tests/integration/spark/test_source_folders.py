@@ -1,4 +1,4 @@
-"""A file source whose folder is another one than before."""
+"""A file source whose folder has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running job reports how many files wait."""
+"""A running job reports how many files are waiting."""
 
 from __future__ import annotations
 

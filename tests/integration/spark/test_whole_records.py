@@ -1,4 +1,4 @@
-"""Tasks read what the program's functions read of a record; what is told of a record is told of the whole."""
+"""Tasks read only the fields that the program's functions use; errors and dead letters show whole records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pool of worker processes: when they are there, what they give, and how they end."""
+"""The pool of worker processes: when they start, what they return, and how they end."""
 
 from __future__ import annotations
 

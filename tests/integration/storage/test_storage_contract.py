@@ -1,4 +1,4 @@
-"""What every store promises, by the same text on each."""
+"""The contract of every store, tested by the same tests on each."""
 
 from __future__ import annotations
 

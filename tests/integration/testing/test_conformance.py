@@ -1,4 +1,4 @@
-"""The conformance suite on connectors that keep its rules, and that it notices those that do not."""
+"""The conformance suite on correct connectors, and its findings on incorrect ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A `MemoryRun` on the state of a job that runs on Spark, and the other way round."""
+"""A `MemoryRun` on the state of a job that runs on Spark, and the reverse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts: items and what happens between them."""
+"""Scripts: items and the events between them."""
 
 from __future__ import annotations
 

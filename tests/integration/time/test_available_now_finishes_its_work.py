@@ -1,4 +1,4 @@
-"""A run with `until="caught-up"` leaves nothing behind that is due by the clock of the data."""
+"""A run with `until="caught-up"` finishes everything that is due by event time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While sources are quiet, ticks bring batches, so that epochs go out and schedules run; on Spark."""
+"""On Spark, ticks cause batches while sources are quiet, so that epochs are emitted and schedules run."""
 
 from __future__ import annotations
 

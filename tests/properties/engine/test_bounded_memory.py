@@ -1,6 +1,6 @@
-"""State that is imported, upgraded, resharded or moved is never in memory as a whole, nor in one file.
+"""State that is imported, upgraded or resharded is never in memory as a whole, nor in one file.
 
-The bounds are made small, so that a few MB are many times as much. What is asserted is how much Python has allocated at most.
+The bounds are small, so that a few MB exceed them many times. The tests check the peak of what Python has allocated.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Thousands of histories of a fleet in trouble: one owner per shard, no event lost or counted twice, nobody commits
-or publishes for a shard after it was taken from them. And the simulation finds what it is there to find."""
+"""Thousands of histories of a fleet with faults: one owner per shard, no event lost or counted twice, and nobody commits
+or publishes for a shard after it was taken away. The simulation also finds planted faults.
+"""
 
 from __future__ import annotations
 

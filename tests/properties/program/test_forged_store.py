@@ -1,7 +1,7 @@
-"""Whoever may write the state store must not reach further: every string and number of every stored object is forged.
+"""A forged state store has no effect beyond it: the tests change every string and number of every stored object.
 
-After each change all readers look at the store and the jobs start again. Whatever they say of it, nothing is written outside of
-the jobs' own folders, nothing connects to an address that the user did not give, and memory stays bounded.
+After each change all readers read the store and the jobs start again. Nothing may be written outside of the jobs' folders,
+nothing may connect to an address that the user did not give, and memory stays bounded.
 """
 
 from __future__ import annotations

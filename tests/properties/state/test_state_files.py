@@ -1,4 +1,4 @@
-"""State files: what goes in comes out, and nothing else ever does."""
+"""State files: what is written is read back, and nothing else."""
 
 from __future__ import annotations
 

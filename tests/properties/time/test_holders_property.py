@@ -1,4 +1,4 @@
-"""Shards that move between nodes with different clocks emit each window once, as in one run that held them all."""
+"""Shards that move between nodes with different clocks emit each window once, as in one run with all shards."""
 
 from __future__ import annotations
 

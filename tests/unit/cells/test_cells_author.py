@@ -1,4 +1,4 @@
-"""Who changed a cell is noted beside its value, and never decides anything."""
+"""The author of a cell's change is stored next to its value, and never decides anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of docs/cells.md do what they say."""
+"""The examples of docs/cells.md work as described."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells in a folder: several processes, crashes at any step, notices instead of polling."""
+"""Cells in a folder: several processes, crashes at any step, notifications instead of polling."""
 
 from __future__ import annotations
 

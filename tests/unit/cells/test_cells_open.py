@@ -1,4 +1,4 @@
-"""What opening cells refuses, each with a message of its own; and small things about connections."""
+"""What opening cells refuses, each with its own message; and details of connections."""
 
 from __future__ import annotations
 

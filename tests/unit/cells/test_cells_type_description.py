@@ -1,4 +1,4 @@
-"""Values are checked against a description of their declared type, without the program that has the type."""
+"""Values are checked against the description of their declared type, without the program that defines it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which etcd the tests run."""
+"""The choice of the etcd that tests run."""
 
 from __future__ import annotations
 

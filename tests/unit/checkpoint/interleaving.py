@@ -1,4 +1,4 @@
-"""Runs tasks against one store, one access at a time, in an order that the test chooses."""
+"""Run tasks against one store, one access at a time, in an order that the test chooses."""
 
 import threading
 from collections.abc import Callable, Sequence

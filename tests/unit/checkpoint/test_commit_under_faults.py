@@ -1,4 +1,4 @@
-"""Whatever access to the store fails, before or after it took effect, the chain ends as without the failure."""
+"""Whichever access to the store fails, before or after it took effect, the chain ends as without the failure."""
 
 import contextlib
 import itertools

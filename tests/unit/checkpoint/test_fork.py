@@ -1,4 +1,4 @@
-"""Beginning a chain above 1, as a fork does: once, whatever breaks off or comes between."""
+"""Starting a chain above 1, like a fork: once, whatever fails or happens in between."""
 
 from __future__ import annotations
 

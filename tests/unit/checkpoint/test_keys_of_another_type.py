@@ -1,4 +1,4 @@
-"""A look-up with a key of another type than a step's keys is refused: it can find nothing, and looks like a miss."""
+"""A look-up with a key of another type than a step's keys is refused: it would find nothing and look like a missing key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a commit owes the outside, as pure functions over manifests."""
+"""The output that a commit still has to publish or withdraw, as pure functions over manifests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever reads state sees one value a key, whether it is stored in segments or not."""
+"""All readers of state see one value per key, whether it is stored in segments or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second restore before any run: what the first one made void is still taken back."""
+"""After a second restore without a run in between, the output that the first one voided is still withdrawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The logs of a Spark checkpoint folder say how far the query had read when it committed its last batch."""
+"""The logs of a Spark checkpoint folder show how far the query had read at its last committed batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening state files: what is read of them, and how much is kept."""
+"""Opening state files: which parts are read, and how many files are kept."""
 
 from __future__ import annotations
 

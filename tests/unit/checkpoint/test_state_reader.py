@@ -1,4 +1,4 @@
-"""Reading the state of a checkpoint: what it reads, what it holds, what it refuses."""
+"""Reading the state of a checkpoint: what it reads, keeps and refuses."""
 
 from __future__ import annotations
 

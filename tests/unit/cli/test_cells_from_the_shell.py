@@ -1,4 +1,4 @@
-"""Cells from the shell: those of a job are found by the job's name, and are the ones that its program declares."""
+"""Cells in the shell: a job's cells are found by the job's name, and are those that its program declares."""
 
 from __future__ import annotations
 

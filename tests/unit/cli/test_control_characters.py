@@ -1,4 +1,4 @@
-"""What stands in records, cells and names cannot give commands to the terminal of whoever looks at it."""
+"""Control characters in records, cells and names do not reach the terminal."""
 
 import io
 import logging

@@ -1,4 +1,4 @@
-"""`tidewheel reset`: a job's state goes, and on request what its sinks published."""
+"""`tidewheel reset`: it deletes a job's state, and on request the output of its sinks."""
 
 from __future__ import annotations
 

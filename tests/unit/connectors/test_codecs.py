@@ -1,4 +1,4 @@
-"""Codecs of payloads: there and back, by type, and what does not decode."""
+"""Codecs of payloads: encoding and decoding by type, and payloads that do not decode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec debezium: envelopes of changes, snapshots and tombstones, and messages that are none of these."""
+"""The codec debezium: envelopes of changes, snapshots, tombstones, and other messages."""
 
 from __future__ import annotations
 

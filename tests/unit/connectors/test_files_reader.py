@@ -1,4 +1,4 @@
-"""The reader of a folder: what it lists, what a batch takes, how files are cut, and what a restart knows."""
+"""The reader of a folder: what it lists, what a batch takes, how files are split, and what a restart knows."""
 
 from __future__ import annotations
 

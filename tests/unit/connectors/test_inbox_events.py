@@ -1,4 +1,4 @@
-"""The events of a block as bytes: what is packed by hand is the msgpack that others write and read."""
+"""The events of a block as bytes: manual packing gives the same msgpack as the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A declared column that no record of a JSON file has is told before Spark starts: all its values would be null."""
+"""A declared column that no record of a JSON file has is reported before Spark starts: all its values would be null."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batch marker: what is there already, what is not, and what cannot be told."""
+"""The batch marker: what is published already, what is not, and what is unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bridge without a broker: blocks that fit, and a writer that does not die unseen."""
+"""The bridge without a broker: blocks within the limit, and a writer whose failure is reported."""
 
 from __future__ import annotations
 

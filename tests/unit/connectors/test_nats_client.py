@@ -1,4 +1,4 @@
-"""The connection to a NATS server: it is let go of whole, whatever the server does."""
+"""The connection to a NATS server is released completely, whatever the server does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A NATS client that speaks TLS or not at all."""
+"""A NATS client that requires TLS never connects without it."""
 
 from __future__ import annotations
 

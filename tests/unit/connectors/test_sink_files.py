@@ -1,4 +1,4 @@
-"""The files sink: each record once, whatever is repeated, overtaken or left over."""
+"""The files sink: each record once, with repeated, overtaken and leftover publications."""
 
 from __future__ import annotations
 

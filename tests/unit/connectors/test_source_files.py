@@ -1,4 +1,4 @@
-"""files: which formats, columns, folders and options are taken, and which are refused before anything is read."""
+"""files: the formats, columns, folders and options that it accepts, and those that it refuses before it reads anything."""
 
 from __future__ import annotations
 

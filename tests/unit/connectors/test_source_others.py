@@ -1,4 +1,4 @@
-"""dataframe, rate, and what all sources have in common."""
+"""dataframe, rate, and common behaviour of all sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output on its way through the job's store: in files of bounded size, and read back in order with a few of them in memory."""
+"""Output in the job's store: files of bounded size, read back in order with a few of them in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is not there is the same error for every connector, so that whoever retries need not know which it is."""
+"""An unreachable server raises the same error for every connector, so that retries do not depend on the connector."""
 
 from __future__ import annotations
 

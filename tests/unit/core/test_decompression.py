@@ -1,4 +1,4 @@
-"""Stored bytes that would decompress to far more than their writer could have put there."""
+"""Stored bytes that would decompress to far more than their writer could have stored."""
 
 import resource
 import struct

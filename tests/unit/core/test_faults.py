@@ -1,4 +1,4 @@
-"""Fault points: nothing unless armed, and then exactly what was asked, the time it was asked for."""
+"""Fault points do nothing unless armed, and then exactly the requested action at the requested time."""
 
 from __future__ import annotations
 

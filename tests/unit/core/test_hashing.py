@@ -1,4 +1,4 @@
-"""Shards of whole columns are those of single keys."""
+"""The shards of whole columns equal those of single keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP server: whom it refuses, and what strangers can take of the process."""
+"""The HTTP server: which requests it refuses, and how it bounds what clients can use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys as bytes: what is stored comes back equal, and every way to a shard is the same way."""
+"""Keys as bytes: stored keys are read back equal, and all ways to compute a shard agree."""
 
 from __future__ import annotations
 

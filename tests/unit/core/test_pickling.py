@@ -1,4 +1,4 @@
-"""Pickles that another process opens, which cannot import the user's module."""
+"""Pickles for other processes that cannot import the user's module."""
 
 from __future__ import annotations
 

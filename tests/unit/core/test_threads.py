@@ -1,4 +1,4 @@
-"""Background threads: what their work did not expect is kept and told, and the work goes on or ends as its owner says."""
+"""Background threads: unexpected errors are kept and reported, and the work continues or ends as its owner chose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decoding raises for bytes of a stranger."""
+"""The errors of decoding untrusted bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""URLs that may hold a password: what is read from them, and that nothing shows it."""
+"""URLs with passwords: what is read from them, and that nothing shows the password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large a batch may be so that it takes about as long as wanted: on simulated machines of any speed."""
+"""The batch size for a target duration, on simulated machines of any speed."""
 
 from __future__ import annotations
 

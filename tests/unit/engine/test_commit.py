@@ -1,4 +1,4 @@
-"""From reports to a manifest: what is refused, and what each report adds."""
+"""From reports to a manifest: which reports are refused, and what each one adds."""
 
 from __future__ import annotations
 

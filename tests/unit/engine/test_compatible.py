@@ -1,4 +1,4 @@
-"""Does a program fit the state that a job has?"""
+"""Whether a program fits the stored state of its job."""
 
 from __future__ import annotations
 

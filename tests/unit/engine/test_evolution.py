@@ -1,4 +1,4 @@
-"""A program changes: its state's version, its steps' names. The state follows, or the start is refused."""
+"""A program changes its state version or the names of its steps: the state follows, or the start is refused."""
 
 from __future__ import annotations
 

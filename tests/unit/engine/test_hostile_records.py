@@ -1,4 +1,4 @@
-"""No record ends a job that has a dead-letter sink: each is taken, or put aside with its reason, and all others arrive."""
+"""No record ends a job with a dead-letter sink: each is accepted or rejected with its reason, and all others arrive."""
 
 from __future__ import annotations
 

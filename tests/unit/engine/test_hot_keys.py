@@ -1,4 +1,4 @@
-"""Keys that have a large part of the messages are told, by a sample."""
+"""A sample finds the keys with a large share of the messages."""
 
 from __future__ import annotations
 

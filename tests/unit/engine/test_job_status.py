@@ -1,4 +1,4 @@
-"""What is known of a job from outside, and the order that ends one run of it."""
+"""The status of a job seen from outside, and the order to stop one run of it."""
 
 from __future__ import annotations
 

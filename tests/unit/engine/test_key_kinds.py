@@ -1,4 +1,4 @@
-"""Which types the keys of steps have, as a commit says it."""
+"""The types of the keys of steps, as recorded in commits."""
 
 from __future__ import annotations
 

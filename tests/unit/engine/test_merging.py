@@ -1,4 +1,4 @@
-"""Merges beside batches: adopted by a later commit, and without a trace if they fail; whatever else happens to the job."""
+"""Merges in parallel with batches: a later commit adopts them, and a failed merge leaves no trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who runs a job: leases that lie, claims that do not."""
+"""Who runs a job: leases may be wrong, claims decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aggregates that are added or removed, windows of another length, fields that go: the state follows, or is not lost."""
+"""Added and removed aggregates, windows of another length, removed fields: the state follows, or is not lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state URL is put back from a backup while runs, copies and readers remember what came after it."""
+"""The state URL is restored from a backup while runs, copies and readers remember later commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that sources have seen: all of them, however they moved from the manifest to files and from files to snapshots."""
+"""The files that sources have read: all of them, in the manifest, in files and in snapshots."""
 
 from __future__ import annotations
 

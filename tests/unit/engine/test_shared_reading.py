@@ -1,4 +1,4 @@
-"""Every task reads the whole batch, and keeps the records of its own keys in the order of the files."""
+"""Every task reads the whole batch and keeps the records of its own keys in the order of the files."""
 
 from __future__ import annotations
 

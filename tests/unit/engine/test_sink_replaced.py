@@ -1,4 +1,4 @@
-"""A sink that gets another place or kind under its name while a commit still owes it something."""
+"""A sink gets another place or kind under its name while a commit still has output for the old one."""
 
 from __future__ import annotations
 

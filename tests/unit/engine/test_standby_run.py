@@ -1,4 +1,4 @@
-"""A run that waits while another has the job: when it takes over, when it goes on waiting, and when it ends."""
+"""A standby run: when it takes over, when it keeps waiting, and when it ends."""
 
 from __future__ import annotations
 

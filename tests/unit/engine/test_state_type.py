@@ -1,4 +1,4 @@
-"""Which changes of a declared state type stored state allows."""
+"""The changes of a declared state type that stored state allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service that refuses, hangs and comes back: no record in the dead letters, none lost, none twice."""
+"""A service refuses, hangs and recovers: no record is a dead letter, lost, or processed twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ttl that is given, taken away, given back, or measured by another clock, from program to program."""
+"""A ttl that is added, removed, restored, or measured by another clock, from program to program."""
 
 from __future__ import annotations
 

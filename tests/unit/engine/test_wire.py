@@ -1,4 +1,4 @@
-"""The wire: whatever batch goes in comes out, every message once, at the task of its key, in order."""
+"""The wire: each message arrives once, at the task of its key, in order and unchanged."""
 
 from __future__ import annotations
 

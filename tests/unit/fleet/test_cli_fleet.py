@@ -1,4 +1,4 @@
-"""`tidewheel node` and `tidewheel fleet` where they cannot work: a clear message, before any Spark is started."""
+"""`tidewheel node` and `tidewheel fleet` with wrong settings: a clear message before Spark starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger in a manifest: what the hand-over decides is what the chains say."""
+"""The ledger in a manifest: hand-over decisions follow from the chains."""
 
 from __future__ import annotations
 

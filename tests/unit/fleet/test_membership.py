@@ -1,4 +1,4 @@
-"""A node's place in its fleet: leases that lapse, names that are taken, programs that differ, drains."""
+"""A node's membership in its fleet: expired leases, names in use, different programs, drains."""
 
 from __future__ import annotations
 

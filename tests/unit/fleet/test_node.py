@@ -1,4 +1,4 @@
-"""A node beside its runs: what it tries again, and what it tidies."""
+"""A node next to its runs: what it retries and cleans up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells of names that nobody uses any more go, where versions do not begin anew; a living node loses nothing."""
+"""Cells of unused node names are deleted where versions do not start again; a living node loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of runs that are over goes, in the order of their numbers; and whoever slept meanwhile does no harm."""
+"""The leftovers of finished runs are deleted in the order of their numbers; a node that was paused meanwhile does no harm."""
 
 from __future__ import annotations
 

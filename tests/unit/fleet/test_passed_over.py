@@ -1,4 +1,4 @@
-"""A taker that dies between revoking and adopting: what its successor knows of the shards."""
+"""A node dies between revoking and adopting shards: what its successor knows of them."""
 
 from __future__ import annotations
 

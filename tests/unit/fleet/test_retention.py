@@ -1,4 +1,4 @@
-"""What of a fleet's inbox is still needed, and letting go of the rest."""
+"""Which part of a fleet's inbox is still needed, and deleting the rest."""
 
 from __future__ import annotations
 

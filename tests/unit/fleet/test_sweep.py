@@ -1,4 +1,4 @@
-"""What runs that are over have left is removed; what anybody needs is not."""
+"""The leftovers of finished runs are deleted; needed files are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet takes over the state of an earlier version of its program, as a single run does: new names, new versions."""
+"""A fleet continues state of an earlier version of its program, like a single run: new names, new versions."""
 
 from __future__ import annotations
 

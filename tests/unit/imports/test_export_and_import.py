@@ -1,4 +1,4 @@
-"""State that is exported and imported into another job is the same state."""
+"""State that is exported and imported into another job stays the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of `tidewheel monitoring` name metrics and labels that there are, and Prometheus can read them."""
+"""The files of `tidewheel monitoring` name existing metrics and labels, and Prometheus can read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""History: written beside the run, bounded, and read again by anybody."""
+"""History: written during the run, bounded, and readable by other processes."""
 
 from __future__ import annotations
 

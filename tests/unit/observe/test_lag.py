@@ -1,4 +1,4 @@
-"""How far a run is behind: rows as the source tells them, seconds by when an end was first seen."""
+"""The lag of a run: rows as the source reports them, seconds since an end was first seen."""
 
 from __future__ import annotations
 

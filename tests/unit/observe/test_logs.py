@@ -1,4 +1,4 @@
-"""Logs say which run they are of, in text or as JSON, and no secret."""
+"""Log records name their run, as text or JSON, and contain no secret."""
 
 from __future__ import annotations
 

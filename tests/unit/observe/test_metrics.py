@@ -1,4 +1,4 @@
-"""Metrics: what Prometheus reads equals what the commits' figures say; health and readiness; the list in the docs."""
+"""Metrics: Prometheus reads the figures of the commits; health and readiness; the list in the docs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored or logged shows no password."""
+"""Stored and logged text shows no password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One trace a batch: its phases and tasks, an error without secrets, and the id in logs."""
+"""One trace per batch: its phases and tasks, an error without secrets, and the id in logs."""
 
 from __future__ import annotations
 

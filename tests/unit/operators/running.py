@@ -1,4 +1,4 @@
-"""Runs a program of one step, or a few, on the in-memory runtime, and tells all that came of it."""
+"""Run a program of one or a few steps on the in-memory runtime, and return everything that it produced."""
 
 from __future__ import annotations
 

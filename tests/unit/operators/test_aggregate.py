@@ -1,4 +1,4 @@
-"""aggregate: whatever the batches, splits and tasks, the numbers are those of plain Python."""
+"""aggregate: the numbers equal those of plain Python for any batches, splits and tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aggregates whose state is not a number: the same results as plain Python, however messages are divided."""
+"""Aggregates whose state is not a number give the results of plain Python, however messages are divided."""
 
 import datetime as dt
 import statistics

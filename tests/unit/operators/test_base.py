@@ -1,4 +1,4 @@
-"""What steps share: one call for each value, and the annotations of functions."""
+"""Common behaviour of steps: one call per value, and the annotations of functions."""
 
 from __future__ import annotations
 

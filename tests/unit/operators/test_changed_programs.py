@@ -1,4 +1,4 @@
-"""Timed steps whose durations change from one version of a program to the next: what waits is not forgotten."""
+"""Timed steps whose durations change between versions of a program keep what is waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deduplicate: one message of each id, and none whose time is less than a horizon away from it."""
+"""deduplicate: one message of each id within the horizon."""
 
 from __future__ import annotations
 

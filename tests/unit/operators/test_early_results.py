@@ -1,4 +1,4 @@
-"""Early results of windows: their marks, what replaces them, and what a changed program does."""
+"""Early results of windows: how they are marked and replaced, and what a changed program does."""
 
 from __future__ import annotations
 

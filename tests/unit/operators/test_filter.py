@@ -1,4 +1,4 @@
-"""filter: keep the values a function says yes to."""
+"""filter: keep the values for which a function returns true."""
 
 from __future__ import annotations
 

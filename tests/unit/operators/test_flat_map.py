@@ -1,4 +1,4 @@
-"""flat_map and filter_map: one value in, any number out, or one at most."""
+"""flat_map and filter_map: any number of values out for each value in, or at most one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys on which much waits: what is due together is looked for once, and what is near in time is found without a search."""
+"""Keys with many waiting entries: due entries are found together, and near entries without a search."""
 
 from __future__ import annotations
 

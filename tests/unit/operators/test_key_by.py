@@ -1,4 +1,4 @@
-"""key_by: say which messages belong together."""
+"""key_by: choose the key of each message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reads the sources of a program."""
+"""Which steps read the sources of a program."""
 
 from __future__ import annotations
 

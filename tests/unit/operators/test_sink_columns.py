@@ -1,4 +1,4 @@
-"""The columns that a sink writes come from all records of a batch, and no value is changed on the way."""
+"""The columns that a sink writes come from all records of a batch, with unchanged values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State has the type it was written with, in the next batch as in this one, or its record is refused: in every step."""
+"""In every step, state keeps the type with which it was written, or its record is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sum that leaves 64 bits, wherever windows and sessions add numbers up, is put aside, and the job goes on."""
+"""A sum that exceeds 64 bits in a window or session is rejected, and the job continues."""
 
 from __future__ import annotations
 

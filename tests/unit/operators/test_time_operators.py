@@ -1,4 +1,4 @@
-"""assign_timestamps, generate_epochs, inspect_frontier, deduplicate, window: what each does alone, and what it refuses."""
+"""assign_timestamps, generate_epochs, inspect_frontier, deduplicate, window: what each does alone and refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timers of stateful_op: any number per key, of events and of the clock, cancellable."""
+"""Timers of stateful_op: any number per key, by event time or by the clock, cancellable."""
 
 from __future__ import annotations
 

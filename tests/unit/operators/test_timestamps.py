@@ -1,4 +1,4 @@
-"""Timestamps that cannot be, and those that are too far in the future to be believed."""
+"""Impossible timestamps, and timestamps too far in the future to be believed."""
 
 from __future__ import annotations
 

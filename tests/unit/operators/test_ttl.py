@@ -1,4 +1,4 @@
-"""ttl: a key's state goes some time after its last message, by timestamps or by the clock."""
+"""ttl: a key's state is dropped some time after its last message, by timestamps or by the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that are called with the key, and columns in the place of functions."""
+"""Functions that receive the key, and column names in place of functions."""
 
 from __future__ import annotations
 

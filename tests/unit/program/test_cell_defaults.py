@@ -1,4 +1,4 @@
-"""A cell that is declared wrongly is refused there; one without a value is named where None leads to an error."""
+"""A wrong declaration of a cell is refused; a cell without a value is named where None causes an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tidewheel graph`, and every start, find wrong with a program before anything runs."""
+"""The errors that `tidewheel graph` and every start find in a program before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps without state can do without a name; a derived name is readable and never identifies state."""
+"""Steps without state need no name; a derived name is readable and never identifies state."""
 
 from __future__ import annotations
 

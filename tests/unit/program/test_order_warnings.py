@@ -1,4 +1,4 @@
-"""A program that depends on the order of messages, and reads a source that promises none, is warned of."""
+"""A program that depends on the order of messages gets a warning if its source promises none."""
 
 from __future__ import annotations
 

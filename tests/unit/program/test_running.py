@@ -1,4 +1,4 @@
-"""Run: the handle on a job that runs in the background. The driver is a stand-in; tests/acceptance has Spark."""
+"""Run: the handle on a job that runs in the background, with a stand-in for the driver; tests/acceptance uses Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams: which steps they have, and which other streams a step takes."""
+"""Streams: which steps they have, and which other streams a step accepts."""
 
 from __future__ import annotations
 

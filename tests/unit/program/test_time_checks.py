@@ -1,4 +1,4 @@
-"""What a program shows of its time before it runs: whether its clock moves, and which messages it waits for."""
+"""Checks of a program's event time before it runs: whether its clock moves, and which messages it waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checkpoint folder of a DataFrame's query: captured after a batch and rebuilt anywhere, Spark goes on with the next."""
+"""The checkpoint folder of a DataFrame's query is captured after a batch and rebuilt anywhere; Spark continues from it."""
 
 from __future__ import annotations
 

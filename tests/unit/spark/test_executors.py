@@ -1,4 +1,4 @@
-"""How many tasks a Spark can run at a time, and what is asked of dynamic allocation, with a stand-in for the session."""
+"""How many tasks a Spark can run in parallel, and the requests to dynamic allocation, with a stand-in for the session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is there a Java that Spark can run on?"""
+"""Finding a Java that Spark can run on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A JVM that has ended: how it is noticed and told."""
+"""A JVM that has ended: how it is noticed and reported."""
 
 from __future__ import annotations
 

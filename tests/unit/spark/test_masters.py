@@ -1,4 +1,4 @@
-"""Where tasks run decides what a state URL may be and where local copies go."""
+"""The master decides which state URLs are allowed and where local copies are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""After a failure: run again from the last commit, or give up."""
+"""After a failure: restart from the last commit, or give up."""
 
 from __future__ import annotations
 

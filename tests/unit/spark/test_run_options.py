@@ -1,4 +1,4 @@
-"""Run options: what is allowed, how deprecated arguments and configuration files become options."""
+"""Run options: allowed values, and how deprecated arguments and configuration files become options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code that travels to executors can be imported there from the archive alone."""
+"""Executors can import the shipped code from the archive alone."""
 
 from __future__ import annotations
 

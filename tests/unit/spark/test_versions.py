@@ -1,4 +1,4 @@
-"""A Spark that is too old, too new or unknown is refused by its name."""
+"""A Spark that is too old, too new or unknown is refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python workers that a signal ended: recorded by the process that forks them, told by the driver."""
+"""Python workers killed by a signal: recorded by the process that forks them, reported by the driver."""
 
 from __future__ import annotations
 

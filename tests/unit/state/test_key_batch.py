@@ -1,4 +1,4 @@
-"""The distinct keys of many messages, in the order of the store, whichever way they are found."""
+"""The distinct keys of many messages, in the order of the store, however they are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merged runs hold what their runs held, and copies that stand anywhere catch up over them."""
+"""Merged runs contain the entries of their runs, and copies as of any commit catch up from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a copy lacks: every case of where a copy and a manifest can stand to each other."""
+"""The parts that a copy lacks, for every relation of a copy to a manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local copies that nobody opens again go; those that somebody may still have stay."""
+"""Unused local copies are deleted; those that may still be used remain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State read from files alone is what a dict of all commits would hold."""
+"""State read from files alone equals a dict of all commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of one width: packed as msgpack has them, kept in memory between batches, and right whatever happens between."""
+"""Rows of one width: packed as msgpack, kept in memory between batches, and correct after every change in between."""
 
 from __future__ import annotations
 

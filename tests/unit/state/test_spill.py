@@ -1,4 +1,4 @@
-"""Spill: encoded states of keys that memory has no room for."""
+"""Spill: encoded states of keys that do not fit into memory."""
 
 from __future__ import annotations
 

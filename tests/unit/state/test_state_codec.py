@@ -1,4 +1,4 @@
-"""Codecs: values come back as they were, and what cannot be stored is said plainly."""
+"""Codecs: values are read back unchanged, and values that cannot be stored give a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a shard is merged, and what a commit leaves of its parts."""
+"""Which parts of a shard are merged, and which parts a commit keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local copies in one process: whatever is applied in whatever portions, the copy is what a dict would be."""
+"""Local copies in one process equal a dict, whatever is applied in whatever portions."""
 
 from __future__ import annotations
 

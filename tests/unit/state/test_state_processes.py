@@ -1,4 +1,4 @@
-"""Local copies shared by processes, some of which die."""
+"""Local copies shared by several processes, some of which die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State comes back as it was written: equal and of the same types throughout, or it is refused when it is written."""
+"""State is read back equal and with the same types throughout, or it is refused when it is written."""
 
 from __future__ import annotations
 

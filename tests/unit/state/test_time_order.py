@@ -1,4 +1,4 @@
-"""State in segments: whatever is added, taken and stored, it is what sorted lists would be, and no segment is left over."""
+"""State in segments equals sorted lists after any additions and removals, and no segment is left over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timers of many keys at once are what they are one by one."""
+"""Timers of many keys at once equal timers set one by one."""
 
 from __future__ import annotations
 

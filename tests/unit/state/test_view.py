@@ -1,4 +1,4 @@
-"""The state a task works on: whatever is opened, put, looked at and spilled, it is what a dict would be."""
+"""The state in a task equals a dict, whatever is opened, written, read and spilled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may read the files of a store in a folder."""
+"""The permissions of files in a local store."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""golden: a program that is right passes whatever happens; one that is wrong is told what differs, and how to see it again."""
+"""golden: a correct program passes under all faults; a wrong one gets the differences and the way to see them again."""
 
 from __future__ import annotations
 

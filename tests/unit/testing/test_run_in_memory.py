@@ -1,4 +1,4 @@
-"""run_in_memory: a job as it is, without Spark and without a disk."""
+"""run_in_memory: an unchanged job, without Spark and without a disk."""
 
 from __future__ import annotations
 

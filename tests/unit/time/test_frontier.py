@@ -1,4 +1,4 @@
-"""The rules of the frontier: least of the inputs that are not idle, never back, none until each has one."""
+"""The rules of the frontier: the minimum of all inputs that are not idle, never back, none until each has one."""
 
 from __future__ import annotations
 

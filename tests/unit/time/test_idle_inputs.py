@@ -1,4 +1,4 @@
-"""Idle inputs in a job: time in which nobody asked an input for data does not count."""
+"""Idle inputs in a job: time in which the run did not ask an input for data does not count."""
 
 from __future__ import annotations
 

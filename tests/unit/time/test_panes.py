@@ -1,4 +1,4 @@
-"""Panes say of windows what the windows say themselves, timestamp by timestamp."""
+"""Panes agree with the windows themselves, timestamp by timestamp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durations have units, integers that are times have one, and times come out as they went in."""
+"""Durations have units, integer times have a unit, and times are read back unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask the page for what."""
+"""Which requests the page accepts from whom."""
 
 from __future__ import annotations
 

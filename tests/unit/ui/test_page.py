@@ -1,4 +1,4 @@
-"""The page's server: every view, of data that is odd, damaged or hostile, and changes that are asked twice."""
+"""The page's server: every view with odd, damaged and hostile data, and changes that need a confirmation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch: two faces of the same messages, and nothing that gets lost between them."""
+"""Batch: the same messages as values and as columns, without loss between them."""
 
 from __future__ import annotations
 

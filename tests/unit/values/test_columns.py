@@ -1,4 +1,4 @@
-"""Python values of columns: as `to_pylist` gives them, by quicker ways."""
+"""Python values of columns, equal to those of `to_pylist`, in faster ways."""
 
 from __future__ import annotations
 

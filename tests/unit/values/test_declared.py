@@ -1,4 +1,4 @@
-"""Columns as a declared type wants them."""
+"""Columns converted to a declared type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as columns that give the very same values back, or no columns."""
+"""Values become columns only if the columns give exactly the same values back."""
 
 from __future__ import annotations
 

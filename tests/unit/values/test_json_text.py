@@ -1,4 +1,4 @@
-"""Values as JSON text: what dead letters hold."""
+"""Values as JSON text, for dead letters."""
 
 from __future__ import annotations
 

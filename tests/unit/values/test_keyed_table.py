@@ -1,4 +1,4 @@
-"""Rows are found by their keys, many at once, and the order of stored rows depends on their content alone."""
+"""Rows are found by their keys, many at once, and the order of stored rows depends only on their content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes: what is declared, and values to columns and back for each shape."""
+"""Shapes: declarations, and the conversion of values to columns and back for each shape."""
 
 from __future__ import annotations
 
