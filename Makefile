@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 BENCH ?=
 UPGRADE ?=
 MATRIX ?=
+HOURS ?=
+SEED ?=
 
 .PHONY: help setup demo fleet-demo kafka etcd java browser test test-unit test-again soak matrix lint docs site recording wheel release lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
@@ -52,8 +54,12 @@ test-unit: setup  ## the unit tests alone: no Spark, no servers
 test-again: setup  ## the failed tests of the last `make test`, alone: a test that passes now has a race to fix
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
-soak: setup  ## the long tests
+soak: setup  ## the long tests; with HOURS=1 two jobs, a fleet and their servers under faults for so long
+ifeq ($(HOURS),)
 	$(BIN)/python -m pytest -m slow
+else
+	PYTHONPATH=tests $(BIN)/python -m soak.run --hours $(HOURS) $(if $(SEED),--seed $(SEED))
+endif
 
 matrix: setup  ## a part of the acceptance suite on every Spark and Python, also through Spark Connect (MATRIX="4.1/3.13")
 	@$(BIN)/python tests/matrix.py $(MATRIX)

@@ -6,15 +6,14 @@ nothing may connect to an address that the user did not give, and memory stays b
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import random
 import shutil
-import signal
 import socket
 import struct
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ import pytest
 import zstandard
 from xxhash import xxh64_intdigest
 
+from support.watch import Watch, forget_peak, in_time, peak
 from tidewheel import Job, StoredJob, sinks, sources
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.store import StreamCheckpoints
@@ -284,71 +284,6 @@ def _with_pages(make: Callable[..., None]) -> Callable[..., None]:
 # What must not happen.
 
 
-def _own_spark() -> tuple[str, int] | None:
-    """Return the address of a Spark that other tests have started in this process: its objects call there when they end."""
-    pyspark = sys.modules.get("pyspark")
-    gateway = None if pyspark is None else pyspark.SparkContext._gateway
-    return None if gateway is None else (gateway.gateway_parameters.address, gateway.gateway_parameters.port)
-
-
-class Watch:
-    """Notes every write outside of a folder, and every attempt to connect or to start a process, of this process."""
-
-    WRITES = frozenset(
-        {"os.mkdir", "os.remove", "os.rmdir", "os.rename", "os.link", "os.symlink", "os.truncate", "os.chmod"}
-    )
-    _current: Watch | None = None
-    _hooked = False
-
-    def __init__(self, inside: Path) -> None:
-        self.inside, self.found = str(inside), []
-
-    def __enter__(self) -> Watch:
-        if not Watch._hooked:
-            sys.addaudithook(Watch._hook)
-            Watch._hooked = True
-        Watch._current = self
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        Watch._current = None
-
-    @staticmethod
-    def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-        watch = Watch._current
-        if watch is not None:
-            watch.note(event, arguments)
-
-    def note(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event in (
-            "socket.connect",
-            "socket.getaddrinfo",
-            "subprocess.Popen",
-            "os.exec",
-            "os.system",
-            "os.posix_spawn",
-        ):
-            if event != "socket.connect" or arguments[1] != _own_spark():
-                self.found.append((event, arguments))
-        elif (
-            event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-        ):
-            self._check(event, arguments[0])
-        elif event in self.WRITES:
-            for each in arguments:
-                if isinstance(each, str | bytes | os.PathLike):
-                    self._check(event, each)
-
-    def _check(self, event: str, path: Any) -> None:
-        if not isinstance(path, str | bytes | os.PathLike):
-            return
-        text = os.fsdecode(path)
-        # A name alone is one in a folder that is open; folders are opened by their whole paths.
-        is_inside = os.path.normpath(text).startswith(self.inside) or ("/" not in text and text != "..")
-        if not is_inside and not text.startswith(("/dev/", "/proc/self/")):
-            self.found.append((event, text))
-
-
 class Stranger:
     """A server that nobody should speak with. It counts who does."""
 
@@ -369,10 +304,6 @@ class Stranger:
 
     def close(self) -> None:
         self._listener.close()
-
-
-def peak() -> int:
-    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 
 
 def texts(stranger: Stranger, outside: Path) -> list[str]:
@@ -435,7 +366,7 @@ def try_some(
         _attempt(each)
     store.put_back()
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")
+    forget_peak()
     normal = peak()
     with Watch(tmp_path / "inside") as watch:
         for path, place, value in choose(trials):
@@ -469,22 +400,8 @@ def _at(tree: Any, place: Path_) -> Any:
 
 def _attempt(reader: Callable[[], Any]) -> None:
     """Let a reader do its work; whatever it says of the store is fine, but that it does not come back."""
-
-    def hangs(*arguments: Any) -> None:
-        raise _Hangs
-
-    signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(SLOWEST)
-    try:
-        reader()
-    except Exception:
-        pass
-    finally:
-        signal.alarm(0)
-
-
-class _Hangs(BaseException):
-    pass
+    with contextlib.suppress(Exception):
+        in_time(reader, SLOWEST)
 
 
 def test_a_forged_store_reaches_nothing_outside_of_itself(tmp_path, outside, monkeypatch):
