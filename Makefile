@@ -7,8 +7,10 @@ UPGRADE ?=
 MATRIX ?=
 HOURS ?=
 SEED ?=
+SECONDS ?=
+TARGET ?=
 
-.PHONY: help setup demo fleet-demo kafka etcd java browser test test-unit test-again soak matrix lint docs site recording wheel release lock clean \
+.PHONY: help setup demo fleet-demo kafka etcd java browser test test-unit test-again soak fuzz matrix lint docs site recording wheel release lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
 	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency bench-enrich bench-switch \
 	bench-standby bench-autoscale bench-recovery bench-lake
@@ -60,6 +62,10 @@ ifeq ($(HOURS),)
 else
 	PYTHONPATH=tests $(BIN)/python -m soak.run --hours $(HOURS) $(if $(SEED),--seed $(SEED))
 endif
+
+fuzz: setup  ## readers of bytes, guided by coverage, SECONDS=30 for each target (TARGET=manifest: that one alone)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
+	@PYTHONPATH=tests $(BIN)/python -m fuzz.run $(if $(SECONDS),--seconds $(SECONDS)) $(if $(TARGET),--target $(TARGET))
 
 matrix: setup  ## a part of the acceptance suite on every Spark and Python, also through Spark Connect (MATRIX="4.1/3.13")
 	@$(BIN)/python tests/matrix.py $(MATRIX)

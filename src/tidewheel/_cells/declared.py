@@ -16,7 +16,7 @@ from tidewheel._cells.dict_keys import check_keys
 from tidewheel._cells.errors import Encoding
 from tidewheel._cells.type_description import described_type
 from tidewheel._core.text import with_article
-from tidewheel.errors import ConfigError
+from tidewheel.errors import ConfigError, CorruptError
 
 T = TypeVar("T")
 
@@ -126,7 +126,12 @@ class CheckedCodec(ValueCodec[Any]):
 
     def __init__(self, description: Any) -> None:
         super().__init__(Any)
-        self._type = described_type(description)
+        try:
+            self._type = described_type(description)
+        except (AttributeError, KeyError, NameError, RecursionError, TypeError, ValueError) as error:
+            raise CorruptError(
+                f"the stored description of a cell's type cannot be used ({_reason(error)}); start the job again, which stores it"
+            ) from None
 
     def _fitted(self, value: Any) -> Any:
         # JSON values have text keys.

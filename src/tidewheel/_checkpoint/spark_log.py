@@ -6,11 +6,14 @@ sources had read as lines of JSON after the number of the source's log.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from tidewheel._checkpoint.manifest import Manifest, SeenFile, SparkLog
+from tidewheel._core.undecodable import UNDECODABLE
+from tidewheel.errors import CorruptError
 
 GIVEN = "given"
 """The kind of a source with records passed to a run in memory: it has no position."""
@@ -53,6 +56,14 @@ class OldSeenFile:
     modified_ms: int
 
 
+class _Entry(msgspec.Struct):
+    """A line of the list of read files, behind the number of the log."""
+
+    path: str
+    batchId: int
+    timestamp: int
+
+
 def recorded_kinds(state: Manifest | None) -> dict[str, str]:
     """Return the kind of each source in a commit, by the names in the program that made the commit."""
     if state is None:
@@ -76,6 +87,8 @@ def old_positions(log: SparkLog) -> dict[str, OldPosition]:
             lines.setdefault(source.name, []).append(number)
     found = {}
     for name, numbers in lines.items():
+        if numbers[-1] >= len(now):
+            raise CorruptError(f"Spark's log of offsets has no line for the source {name!r} in batch {newest}")
         logs = tuple(log.sources[number].log for number in numbers)
         found[name] = OldPosition(
             tuple(log.sources[number].kind for number in numbers),
@@ -95,7 +108,10 @@ def old_positions(log: SparkLog) -> dict[str, OldPosition]:
 
 def _parted(text: str) -> tuple[str, list[str]]:
     # Split like Spark: a file name may contain characters that end a line only in Python.
-    version, about, *offsets = text.removesuffix("\n").split("\n")
+    version, *rest = text.removesuffix("\n").split("\n")
+    if not rest:
+        raise CorruptError(f"{text!r} is no entry of Spark's log of offsets: its second line is missing")
+    about, *offsets = rest
     return f"{version}\n{about}", offsets
 
 
@@ -106,8 +122,11 @@ def old_seen_file(line: str) -> OldSeenFile:
     OldSeenFile(log=3, path='file:/in/a', batch=2, modified_ms=17)
     """
     log, _, text = line.partition("\t")
-    entry = json.loads(text)
-    return OldSeenFile(int(log), entry["path"], int(entry["batchId"]), int(entry["timestamp"]))
+    try:
+        entry = msgspec.json.decode(text, type=_Entry)
+        return OldSeenFile(int(log), entry.path, entry.batchId, entry.timestamp)
+    except (ValueError, *UNDECODABLE) as error:
+        raise CorruptError(f"{line!r} is no line of Spark's list of read files ({error})") from None
 
 
 def numbered(source: str, old: OldPosition, seen: Iterable[OldSeenFile]) -> list[SeenFile]:

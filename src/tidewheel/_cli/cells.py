@@ -248,7 +248,7 @@ def _parsed(value: str, cell: CellWriter[Any]) -> Any:
 def _loaded(value: str) -> Any:
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,8 @@ from tidewheel._checkpoint.tools.text import key_candidates, shown
 if TYPE_CHECKING:
     from tidewheel._checkpoint.job_place import JobPlace
     from tidewheel._program.stored_job import StoredJob
+
+_SEQUENCE = re.compile(r"[0-9]{1,19}")
 
 __all__ = [
     "DEFAULT_STATE",
@@ -82,7 +85,7 @@ def job_place(stored: StoredJob, cells: str | None = None) -> JobPlace:
 
 def at_of(text: str | None) -> int | str | None:
     """Return the sequence or savepoint name of an option."""
-    return int(text) if text is not None and text.isdigit() else text
+    return int(text) if text is not None and _SEQUENCE.fullmatch(text) else text
 
 
 def when(nanoseconds: int) -> str:

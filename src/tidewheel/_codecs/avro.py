@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 
 import pyarrow as pa
 
+from tidewheel._codecs.avro_schema import check_arrays
 from tidewheel._codecs.base import PayloadCodec, declared_shape, fitted
 from tidewheel._codecs.registered import SUBJECT, SchemaCodec, with_registry
 from tidewheel._codecs.registry import Registry, Schema
@@ -80,6 +81,7 @@ class Avro(SchemaCodec):
         try:
             self.given = None if schema is None else json.loads(schema) if isinstance(schema, str) else dict(schema)
             self.schema = None if self.given is None else fastavro.parse_schema(self.given)
+            check_arrays(self.schema)
         except Exception as error:
             raise ConfigError(f"the Avro schema cannot be used: {type(error).__name__}: {error}") from error
         self.shape = declared_shape(self.name, declared)
@@ -127,7 +129,9 @@ def _parsed(schema: Schema) -> Any:
 
     named: dict[str, Any] = {}
     _parse_references(schema, named)
-    return parse_schema(json.loads(schema.text), named_schemas=named)
+    parsed = parse_schema(json.loads(schema.text), named_schemas=named)
+    check_arrays(parsed, named)
+    return parsed
 
 
 def _parse_references(schema: Schema, named: dict[str, Any]) -> None:

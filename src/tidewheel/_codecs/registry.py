@@ -15,6 +15,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from tidewheel._core import tls
 from tidewheel._core.text import cut
 from tidewheel._core.urls import Url
@@ -36,6 +38,22 @@ class Schema:
     type: str
     text: str
     references: tuple[tuple[str, Schema], ...] = ()
+
+
+class _Reference(msgspec.Struct):
+    """A schema that another one refers to by a name."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class _Registered(msgspec.Struct):
+    """A schema as a registry returns it."""
+
+    schema: str
+    schemaType: str | None = None
+    references: list[_Reference] | None = None
 
 
 class UnknownSchema(ValueError):
@@ -135,7 +153,7 @@ class Registry:
     def _answer(self, status: int, content: bytes) -> dict[str, Any]:
         try:
             answer = json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
             raise ConfigError(
@@ -146,10 +164,15 @@ class Registry:
             raise ConnectorUnavailable(f"the schema registry {self.url} fails: HTTP {status}")
         if status < http.HTTPStatus.MULTIPLE_CHOICES and isinstance(answer, dict):
             return answer
-        if status >= http.HTTPStatus.BAD_REQUEST and isinstance(answer, dict) and "error_code" in answer:
-            raise _Refused(status, int(answer["error_code"]), cut(str(answer.get("message")), _LONGEST))
-        raise ConfigError(
-            f"the server at {self.url} answers HTTP {status}, and not as a schema registry does; check the URL, with its path"
+        if status >= http.HTTPStatus.BAD_REQUEST and isinstance(answer, dict):
+            code = answer.get("error_code")
+            if isinstance(code, int):
+                raise _Refused(status, code, cut(str(answer.get("message")), _LONGEST))
+        raise self._no_registry(f"HTTP {status}")
+
+    def _no_registry(self, answer: str) -> ConfigError:
+        return ConfigError(
+            f"the server at {self.url} answers {answer}, and not as a schema registry does; check the URL, with its path"
         )
 
     def _server(self) -> Any:
@@ -160,11 +183,12 @@ class Registry:
         return server
 
     def _fetched(self, answer: dict[str, Any]) -> Schema:
-        references = tuple(
-            (each["name"], self._version(each["subject"], int(each["version"])))
-            for each in answer.get("references") or ()
-        )
-        return Schema(answer.get("schemaType") or "AVRO", answer["schema"], references)
+        try:
+            found = msgspec.convert(answer, _Registered)
+        except msgspec.ValidationError as error:
+            raise self._no_registry(f"something that is no schema ({error})") from None
+        references = tuple((each.name, self._version(each.subject, each.version)) for each in found.references or ())
+        return Schema(found.schemaType or "AVRO", found.schema, references)
 
     def _version(self, subject: str, version: int) -> Schema:
         return self._fetched(self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}"))

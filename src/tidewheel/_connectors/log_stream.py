@@ -14,6 +14,7 @@ from tidewheel._connectors.log_source import Log, Opener, Positions, limited
 from tidewheel._connectors.memory.iterable_stream import cuts
 from tidewheel._connectors.source import SourceReader, smaller
 from tidewheel._connectors.split import Place, Split, fitted
+from tidewheel.errors import StateError
 
 _Answer = TypeVar("_Answer")
 _SLICE = 1000
@@ -122,7 +123,10 @@ def positions_of(position: Position) -> Positions:
     {'orders/0': 7, 'orders#id': 18446744073709551616}
     """
     recorded: Mapping[str, Any] = position if isinstance(position, dict) else {}
-    return {name: int(number) for name, number in recorded.items()}
+    try:
+        return {name: int(number) for name, number in recorded.items()}
+    except (TypeError, ValueError, OverflowError) as error:
+        raise StateError(f"the position of a log has a number for each partition, not {position!r} ({error})") from None
 
 
 def _recorded(positions: Positions) -> Position:

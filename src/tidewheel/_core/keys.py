@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 from xxhash import xxh64_intdigest
 
-from tidewheel.errors import ConfigError, StepError
+from tidewheel._core.undecodable import UNDECODABLE
+from tidewheel.errors import ConfigError, CorruptError, StepError
 
 SEED = 42
 """Spark's own seed for `xxhash64`."""
@@ -61,15 +62,18 @@ def to_stored(key: Any) -> bytes:
 
 
 def from_stored(stored: bytes) -> Any:
-    """Return the key of `to_stored` bytes; a tuple is decoded as a tuple."""
+    """Return the key of `to_stored` bytes; a tuple is decoded as a tuple. Raise `CorruptError` for other bytes."""
     kind, body = stored[:1], stored[1:]
-    if kind == b"s":
-        return body.decode()
     if kind == b"i":
         return int.from_bytes(body, "little", signed=True)
     if kind == b"b":
         return body
-    return _frozen(msgspec.msgpack.decode(body))
+    try:
+        return body.decode() if kind == b"s" else _frozen(msgspec.msgpack.decode(body))
+    except UNDECODABLE as error:
+        raise CorruptError(
+            f"the stored key {stored!r} does not decode ({error}); another program has written it"
+        ) from None
 
 
 def kinds_of(keys: Iterable[Any]) -> dict[str, set[str]]:

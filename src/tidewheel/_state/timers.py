@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
+from tidewheel._core.undecodable import UNDECODABLE
+from tidewheel.errors import CorruptError
 
 if TYPE_CHECKING:
     from tidewheel._state.task_state import Items, TaskState
@@ -46,6 +48,7 @@ class Timer(msgspec.Struct, frozen=True):
 
 
 _pack = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[Literal["e", "w"], bytes, bytes, str]).decode
 
 
 def is_timers(table: str) -> bool:
@@ -71,8 +74,13 @@ def _encoded(timer: Timer, stored: bytes) -> bytes:
 
 
 def decode(entry: bytes) -> Timer:
-    """Return the timer of an `encode` result."""
-    clock, time, stored, name = msgspec.msgpack.decode(entry[1:])
+    """Return the timer of an `encode` result. Raise `CorruptError` for other bytes."""
+    try:
+        clock, time, stored, name = _decode(entry[1:])
+    except UNDECODABLE as error:
+        raise CorruptError(
+            f"the stored timer {entry!r} does not decode ({error}); another program has written it"
+        ) from None
     return Timer(from_stored(stored), int.from_bytes(time, "big") - _SIGN, name, _NAMES[clock])
 
 

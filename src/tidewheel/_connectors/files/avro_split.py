@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
+from tidewheel._codecs.avro_schema import check_arrays
 from tidewheel._connectors.files.columnar_split import ColumnarSplit
 from tidewheel._connectors.files.fitting import Fitting
 from tidewheel._connectors.files.input_file import InputFile
@@ -47,6 +48,7 @@ class AvroSplit(ColumnarSplit):
         with self.file.opened("an Avro file") as opened:
             try:
                 reader = fastavro.reader(opened)
+                check_arrays({"type": "array", "items": reader.writer_schema})  # A file is an array of records.
                 present = _schema(self.file.shown, reader.writer_schema)
                 fitting = Fitting(self.file.shown, present, self.columns)
                 wanted = fitting.wanted(self.only)

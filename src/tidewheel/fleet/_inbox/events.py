@@ -9,7 +9,7 @@ frame: events are similar, and compressing is faster than making the bytes durab
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -110,11 +110,11 @@ def decode_events(stored: Stored) -> Events:
     import numpy as np
 
     packed, block = _unpacked(stored), stored.block
-    ends = np.frombuffer(packed.key_ends, np.uint32).tolist()
+    ends = _numbers(packed.key_ends, np.uint32, stored)
     keys = [packed.letter + packed.keys[begin:end] for begin, end in itertools.pairwise([0, *ends])]
     payloads = packed.lines.split(b"\n")
     payloads.pop()
-    own = None if packed.numbers is None else np.frombuffer(packed.numbers, np.int64).tolist()
+    own = None if packed.numbers is None else _numbers(packed.numbers, np.int64, stored)
     n_numbers = block.count if own is None else len(own)
     # Checked before allocating: the sizes in a block are untrusted.
     if not len(keys) == len(payloads) == n_numbers == block.count:
@@ -129,10 +129,24 @@ def _unpacked(stored: Stored) -> _Packed:
     try:
         return _decode(_expanded(stored.block.data))
     except (ValueError, *UNDECODABLE) as error:
-        raise CorruptError(
-            f"the inbox's block at position {stored.position} of shard {stored.block.shard}, written by "
-            f"{stored.producer!r}, does not decode ({error}); it was not written by this format"
-        ) from None
+        raise _undecodable(stored, error) from None
+
+
+def _numbers(data: bytes, kind: Any, stored: Stored) -> list[int]:
+    import numpy as np
+
+    try:
+        numbers: list[int] = np.frombuffer(data, kind).tolist()
+    except ValueError as error:
+        raise _undecodable(stored, error) from None
+    return numbers
+
+
+def _undecodable(stored: Stored, error: Exception) -> CorruptError:
+    return CorruptError(
+        f"the inbox's block at position {stored.position} of shard {stored.block.shard}, written by "
+        f"{stored.producer!r}, does not decode ({error}); it was not written by this format"
+    )
 
 
 def _expanded(data: Bytes) -> Bytes:

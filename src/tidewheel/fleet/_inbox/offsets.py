@@ -5,10 +5,13 @@ An inbox that was deleted and created again has the old URL and another identity
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
+import msgspec
+
 from tidewheel._checkpoint.manifest import Position
+from tidewheel._core.undecodable import UNDECODABLE
+from tidewheel.errors import StateError
 from tidewheel.fleet._inbox.base import Inbox
 from tidewheel.fleet._inbox.errors import InboxError
 
@@ -25,8 +28,16 @@ def offsets_of(inbox: Inbox, positions: Mapping[int, int]) -> Offsets:
 def recorded(position: Position) -> Mapping[str, int]:
     """Return a stored position; versions that kept Spark's log stored it as text."""
     if isinstance(position, str):
-        return {} if position == "-" else json.loads(position)
+        position = {} if position == "-" else _loaded(position)
     return position if isinstance(position, dict) else {}
+
+
+def _loaded(text: str) -> Position:
+    try:
+        position: Position = msgspec.json.decode(text)
+    except UNDECODABLE as error:
+        raise StateError(f"the position {text!r} of an inbox does not decode ({error})") from None
+    return position
 
 
 def positions_of(position: Position) -> dict[int, int]:
@@ -35,12 +46,19 @@ def positions_of(position: Position) -> dict[int, int]:
     >>> positions_of({"0": 7, "3": 9, "#id": 81})
     {0: 7, 3: 9}
     """
-    return {int(shard): int(number) for shard, number in recorded(position).items() if shard != _IDENTITY}
+    try:
+        return {int(shard): int(number) for shard, number in recorded(position).items() if shard != _IDENTITY}
+    except (TypeError, ValueError, OverflowError) as error:
+        raise StateError(f"the position of an inbox has a number for each shard, not {position!r} ({error})") from None
 
 
 def identity_of(position: Position) -> int:
     """Return the identity of the inbox of a position; 0 if it is unknown."""
-    return int(recorded(position).get(_IDENTITY, 0))
+    identity = recorded(position).get(_IDENTITY, 0)
+    try:
+        return int(identity)
+    except (TypeError, ValueError, OverflowError):
+        raise StateError(f"the identity of an inbox is a number, not {identity!r}") from None
 
 
 def check_identity(recorded: int, inbox: Inbox) -> None:
