@@ -47,7 +47,7 @@ class Commands(TyperGroup):
             raise typer.Exit(ABORTED) from None
         except TidewheelError as error:
             self._trace(ctx)
-            show(str(error))
+            show(f"{error}{_profiles_with_state(error)}")
             raise typer.Exit(HELD if isinstance(error, HeldError) else FAILED) from None
         except Exception as error:
             # Errors of Typer itself, such as usage errors, are already readable.
@@ -65,6 +65,18 @@ class Commands(TyperGroup):
     def _trace(self, ctx: Any) -> None:
         if ctx.meta.get(_VERBOSE):
             traceback.print_exc(file=sys.stderr)
+
+
+def _profiles_with_state(error: TidewheelError) -> str:
+    """Return a hint for a job that was not found, which may have been started with a profile."""
+    from tidewheel._checkpoint.tools.savepoint import NoSuchJob
+    from tidewheel._spark.config_file import FILE, states
+
+    places = states(FILE) if isinstance(error, NoSuchJob) else {}
+    if not places:
+        return ""
+    options = ", ".join(f"--state {url} ({table})" for table, url in places.items())
+    return f". Only run, standby and node read {FILE}; its tables name other places: {options}"
 
 
 def _reader_is_gone() -> bool:

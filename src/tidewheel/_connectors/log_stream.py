@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from tidewheel._checkpoint.manifest import Position
+from tidewheel._checkpoint.manifest import Position, SeenFile
 from tidewheel._connectors.kept_logs import opened
 from tidewheel._connectors.log_source import Log, Opener, Positions, limited
 from tidewheel._connectors.memory.iterable_stream import cuts
@@ -73,6 +73,10 @@ class LogReader(SourceReader):
 
     def freeze(self) -> None:
         self._last = self._asked(lambda log: log.end({}))
+
+    def check(self, position: Position, last: SeenFile | None) -> None:
+        self._asked(lambda log: _span(log, positions_of(position)))
+        self._checked = True
 
     def end(self, start: Position) -> Position:
         begin, end = self._asked(lambda log: _span(log, positions_of(start)))

@@ -77,6 +77,12 @@ class SourceReader(ABC):
     def splits(self, start: Position, end: Position, tasks: int) -> list[Split]:
         """Return the splits between two positions, in the order of the source, enough to keep this many tasks busy."""
 
+    def check(self, position: Position, last: SeenFile | None) -> None:  # noqa: B027
+        """Raise an error if the source cannot continue at a committed position, before the run changes any state.
+
+        `last` is the file that it took last, for a source of files. A `StateError` begins with "it", the source.
+        """
+
     def recall(self, seen: Iterable[SeenFile]) -> None:  # noqa: B027
         """Restore the files that this source has seen, from the newest commit. Called once, before other methods."""
 

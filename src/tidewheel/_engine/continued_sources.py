@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tidewheel._checkpoint.manifest import Manifest, Position, SeenFile
 from tidewheel._checkpoint.spark_log import GIVEN, OldPosition, by_batch, numbered, old_positions, recorded_kinds
-from tidewheel._connectors.source import Source
+from tidewheel._connectors.source import Source, SourceReader
 from tidewheel._connectors.spark.frame_position import frame_position
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.seen_files import SeenFiles
@@ -89,6 +89,19 @@ def continued(
             entries += own
     kinds = {name: kind_of(sources[name]) for name in positions}
     return seen.replaced(head.replace(source_offsets=positions, source_kinds=kinds, spark=None), entries)
+
+
+def check_positions(head: Manifest, readers: Mapping[str, SourceReader], seen: SeenFiles) -> None:
+    """Refuse sources that cannot continue at the positions of a commit, which has them under their present names."""
+    last = seen.newest(head, head.source_offsets)
+    for name, position in head.source_offsets.items():
+        try:
+            readers[name].check(position, last.get(name))
+        except StateError as error:
+            raise StateError(
+                f"source {name!r}: {error}. Or give the source a new name, with which it is read from its beginning, and go "
+                f"on without the position of the old name with {drop_option(OFFSETS, [name])}"
+            ) from None
 
 
 def _adopted(name: str, stored: str, source: Source, old: OldPosition, seen: Sequence[SeenFile]) -> Position | None:

@@ -100,6 +100,8 @@ class ChainRun(ABC):
         """Reports the figures of each commit; None: figures are not wanted."""
         self.notices: list[str] = []
         """Messages for the user about state that changes because the program has changed."""
+        self.check_sources: Callable[[Manifest], None] = lambda newest: None
+        """Raises an error if the sources cannot continue a commit. Called before the first commit of a run of a whole job."""
         self.held: frozenset[int] | None = None
         """The shards that the run has; None: all."""
         self._published = False
@@ -453,6 +455,8 @@ class JobRun(ChainRun):
     def begin(self) -> None:
         self.reserve()
         check_no_move(self.store, self.job.name)
+        if self._found is not None:
+            self.check_sources(self._found)
         self._published_before = newest_output(self.plan, self._found)
         first = Manifest(CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4))
         self.head = claim(self.checkpoints, self.lease, self.token, first, self.terms.drop_unpublished)

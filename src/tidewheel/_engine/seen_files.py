@@ -49,6 +49,20 @@ class SeenFiles:
         entries.update((_key(file), file) for file in state.seen)
         return remembered(entries.values(), self.ages)
 
+    def newest(self, state: Manifest, sources: Iterable[str]) -> dict[str, SeenFile]:
+        """Return the last entry of each of these sources, without reading older state files than needed."""
+        wanted, found = set(sources), dict[str, SeenFile]()
+        parts = _parts(state)
+        entries: Iterable[SeenFile] = state.seen
+        while True:
+            for file in entries:
+                if file.source in wanted and (file.source not in found or file.number > found[file.source].number):
+                    found[file.source] = file
+            wanted -= found.keys()
+            if not wanted or not parts:
+                return found
+            entries = self.entries(parts.pop())
+
     def load_old(self, state: Manifest) -> list[OldSeenFile]:
         """Return the entries as of a commit that holds Spark's log."""
         lines = {key: value for part in _parts(state) for key, value in self._items(part, _OLD_TABLE)}

@@ -120,11 +120,12 @@ class SwitchRun(TakeOverRun):
             copied = self._copy(follower.head, set())
             self._catch_up(follower, recorded)
             faults.point(CAUGHT_UP)
-            replaced = self._newest().run
+            newest = self._newest()
+            self.check_sources(newest)
             self.lease.acquire(self.job.name, take_over=True)
             self.head = claim(self.checkpoints, self.lease, self.token, self._newest(), self.terms.drop_unpublished)
             # It cannot commit any more. Without new data it would not find out.
-            order_stop(self.cells.connection, replaced)
+            order_stop(self.cells.connection, newest.run)
             self._follow_to(follower, recorded, self.head.sequence)
             self._copy(follower.head, copied)
             faults.point(COPIED)

@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tidewheel._core.urls import Url
 from tidewheel._spark.options import OPTIONS, RunOptions
 from tidewheel.errors import ConfigError, TidewheelError
 
@@ -36,6 +37,17 @@ def read_options(path: str | PathLike[str], profile: str | None) -> dict[str, An
         known = f"it has {', '.join(profiles)}" if profiles else "it has no [profiles.NAME] table"
         raise ConfigError(f"{file.path} has no profile {profile!r}; {known}{_meant(profile, profiles)}")
     return profiles[profile]
+
+
+def states(path: str | PathLike[str]) -> dict[str, Url]:
+    """Return the state URLs that a file names, by table; none if there is no file or it cannot be read."""
+    try:
+        file = _File(Path(path))
+        tables = [("run",), *(("profiles", name) for name in file.table("profiles"))]
+        found = {f"[{'.'.join(names)}]": file.table(*names).get("state") for names in tables}
+    except ConfigError:
+        return {}
+    return {table: Url(state) for table, state in found.items() if isinstance(state, str)}
 
 
 class _File:

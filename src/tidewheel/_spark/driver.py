@@ -16,12 +16,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.util import InheritableThread
 
-from tidewheel._checkpoint.manifest import Kind
+from tidewheel._checkpoint.manifest import Kind, Manifest
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.spark_log import GIVEN, recorded_kinds
 from tidewheel._checkpoint.unpublished import owes_output
-from tidewheel._connectors.files.source import FileSource
 from tidewheel._connectors.source import Source, SourceReader, Unread
 from tidewheel._core import faults
 from tidewheel._core.logs import logger
@@ -30,7 +29,7 @@ from tidewheel._engine.batch_loop import BatchLoop, Positions
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress
-from tidewheel._engine.continued_sources import check_sources, continued, job_sources, kind_of
+from tidewheel._engine.continued_sources import check_positions, check_sources, continued, job_sources, kind_of
 from tidewheel._engine.figures import labelled
 from tidewheel._engine.job_sources import JobSources
 from tidewheel._engine.phases import Phases
@@ -63,7 +62,6 @@ from tidewheel._spark.progress import FIRST_BATCH, STANDBY, BatchProgress, RunRe
 from tidewheel._spark.restarts import Restarts
 from tidewheel._spark.session import is_own, session
 from tidewheel._spark.shipping import ship
-from tidewheel._spark.source_folders import check_folders
 from tidewheel._time.duration import MAX_TIME, seconds, seconds_or_none
 from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelError
 
@@ -216,6 +214,7 @@ class Driver:
                 "job %r: a MemoryRun has made its state, of records that it was given: the sources are read from their beginning",
                 self.job.name,
             )
+        self.run.check_sources = self._check_sources
         self._enter("claiming")
         self.run.begin()
         self.reporter.started()
@@ -386,13 +385,19 @@ class Driver:
         elif self.options.until is not None and self._finishes:
             self._finish()
 
+    def _check_sources(self, newest: Manifest) -> None:
+        """Refuse sources that cannot continue at the positions of the newest commit."""
+        if self._readers is None:
+            self._open_sources()
+        head = continued(newest, job_sources(self.plan), self.job.aliases, self.seen)
+        check_positions(head, self.sources.readers, self.seen)
+
     def _continue(self) -> None:
         """Give the sources their positions, and the files that they have seen."""
         sources = job_sources(self.plan)
         self.seen.ages = {name: age for name, source in sources.items() if (age := source.seen_age_ms()) is not None}
         self.run.head = continued(self.run.head, sources, self.job.aliases, self.seen)
         seen = self.seen.load(self.run.head)
-        check_folders(seen, {name: source.path for name, source in sources.items() if isinstance(source, FileSource)})
         for name, reader in self.sources.readers.items():
             reader.recall([file for file in seen if file.source == name])
 

@@ -44,7 +44,7 @@ def test_all_there_is_comes_in_batches_read_by_several_tasks_and_a_restart_goes_
 def test_fewer_items_than_were_read_is_an_error_that_says_so():
     reader = IterableReader(pa.table({"value": [1, 2]}), None, 1)
     assert reader.end(2) == 2
-    with pytest.raises(StateError, match="has read 3 items of an iterable that has 2"):
+    with pytest.raises(StateError, match="it has read 3 items, and its iterable has 2 now"):
         reader.end(3)
 
 

@@ -1,58 +1,56 @@
-"""A file source whose folder has changed."""
+"""A file source whose folder is not the one that the job has read."""
 
 from __future__ import annotations
 
 import pytest
 
 from tidewheel import Job, RunOptions, sinks, sources
-from tidewheel._checkpoint.manifest import SeenFile
-from tidewheel._spark.source_folders import check_folders
+from tidewheel.checkpoints import CheckpointStore
 from tidewheel.errors import StateError
 
 
-def seen(*paths: str, source: str = "clicks") -> list[SeenFile]:
-    return [SeenFile(source, f"0:{path}", number, 1, 0) for number, path in enumerate(paths)]
-
-
-def check(folder: str, *paths: str) -> None:
-    check_folders(seen(*paths), {"clicks": folder})
-
-
-def test_the_same_folder_is_told_by_the_file_that_was_seen_last():
-    check("/data/in", "file:///data/in/a.json")
-    check("/data/in/", "file:///data/in/day=1/a%20b.json")
-    check("file:///data/in", "file:///elsewhere/a.json", "file:///data/in/b.json")
-    check("/data/a.json", "file:///data/a.json")
-    check("/", "file:///data/a.json")
-    check("/data/in")
-
-
-def test_what_cannot_be_told_is_passed_over():
-    check("/data/*/in", "file:///data/1/in/a.json")
-    check("s3a://bucket/in", "s3a://bucket/other/a.json")
-    check_folders(seen("file:///data/a.json"), {"other": "/in"})
-    check_folders(seen("file:///data/a.json", source="users"), {"clicks": "/in"})
-
-
-def test_another_folder_is_refused():
-    for folder in ("/data/inner", "/data/i", "/new"):
-        with pytest.raises(StateError, match=r"source 'clicks' has read /data/in/a b\.json"):
-            check(folder, "file:///data/in/a%20b.json")
-
-
-def test_a_job_whose_folder_was_moved_says_so_and_goes_on_where_a_link_is_left(tmp_path, spark):
-    def run(folder) -> int:
+@pytest.fixture
+def run(tmp_path, spark):
+    def run(folder, version: int = 1) -> int:
         job = Job("clicks", state=f"file://{tmp_path}/state", n_shards=2)
-        job.source("in", sources.files(folder, "json", schema="user string")).sink("out", sinks.discard())
-        return job.run(until="caught-up", options=RunOptions(spark=spark, local=str(tmp_path / "local"))).event_count
+        users = job.source("in", sources.files(folder, "json", schema="user string"))
+        counts = users.key_by("by-user", "user").stateful_map(
+            "count",
+            lambda user, row, seen: (seen[-1] + 1, [*seen, seen[-1] + 1]),
+            default=lambda: [0],
+            version=version,
+            upgrade=None if version == 1 else lambda seen, was: [1000 + seen[-1]],
+        )
+        counts.sink("out", sinks.discard())
+        options = RunOptions(spark=spark, local=str(tmp_path / "local"))
+        return job.run(until="caught-up", options=options).event_count
 
+    return run
+
+
+def moved(tmp_path, run):
+    """Run the job once, then rename its folder and add a file."""
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
     (old / "1.json").write_text('{"user": "ada"}\n')
     assert run(old) == 1
     old.rename(new)
     (new / "2.json").write_text('{"user": "bob"}\n')
-    with pytest.raises(StateError, match="--allow-dropped-source in"):
+    return old, new
+
+
+def test_a_moved_folder_is_refused_and_a_link_in_its_place_continues(tmp_path, run):
+    old, new = moved(tmp_path, run)
+    with pytest.raises(StateError, match=r"'in': it has read .*/old/1\.json.*--allow-dropped-source in"):
         run(new)
     old.symlink_to(new)
     assert run(old) == 2
+
+
+def test_a_start_that_refuses_a_moved_folder_commits_nothing(tmp_path, run):
+    _, new = moved(tmp_path, run)
+    commits = CheckpointStore.open(f"file://{tmp_path}/state")
+    before = commits.latest("clicks")
+    with pytest.raises(StateError, match="it has read"):
+        run(new, version=2)
+    assert commits.latest("clicks") == before

@@ -79,6 +79,21 @@ def test_reset_removes_the_state_and_leaves_what_was_published(program, state, t
     assert "there is no checkpoint of a job 'counts'" in cli("status", "counts", "--state", state, status=1)
 
 
+def test_a_job_that_is_not_found_names_the_places_of_profiles(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    state = f"file:{tmp_path}/state"
+    assert "tidewheel.toml" not in cli("status", "counts", "--state", state, status=1)
+    (tmp_path / "tidewheel.toml").write_text(
+        '[run]\nrestarts = 5\n[profiles.staging]\nstate = "s3://ada:secret@staging/state"\n[profiles.laptop]\n'
+    )
+    error = cli("status", "counts", "--state", state, status=1)
+    assert "--state s3://staging/state ([profiles.staging])" in error
+    assert "laptop" not in error
+    assert "secret" not in error
+    (tmp_path / "tidewheel.toml").write_text("no TOML")
+    assert "there is no checkpoint of a job 'counts'" in cli("status", "counts", "--state", state, status=1)
+
+
 def test_reset_with_output_lets_the_job_begin_anew(program, state, tmp_path):
     first = outputs(tmp_path)
     text = cli("reset", program, "--output", answer="y\n")

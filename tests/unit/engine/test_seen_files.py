@@ -118,6 +118,20 @@ def test_entries_of_files_that_are_too_old_to_be_read_are_removed(monkeypatch):
     assert sum(part.keys for part in (state.driver.snapshot, *state.driver.deltas) if part) < 250, "not 400"
 
 
+def test_the_last_file_of_each_source_is_found_in_the_newest_files_first(monkeypatch):
+    monkeypatch.setattr(module, "INLINE", 2)
+    place, state = store(), Manifest(CheckpointId("job", 1), kind="claim")
+    seen, numbers = SeenFiles(place, "job", "run"), itertools.count()
+    for source in "babaaaaaa":
+        state = commit(seen, state, [file(source, f"file-{(number := next(numbers))}", number)])
+    read = []
+    entries = seen.entries
+    monkeypatch.setattr(seen, "entries", lambda part: read.append(part) or entries(part))
+    assert seen.newest(state, "a") == {"a": file("a", "file-8", 8)}
+    assert len(read) <= 1
+    assert seen.newest(state, "abc") == {"a": file("a", "file-8", 8), "b": file("b", "file-2", 2)}
+
+
 def test_replaced_entries_of_any_number_are_loaded_again():
     place, base = store(), Manifest(CheckpointId("job", 1), kind="claim")
     for number in (3, 1000):

@@ -56,6 +56,13 @@ class Listing(ABC):
     def again(self) -> Listing:
         """Return another listing of the same, for another thread."""
 
+    root: str
+    """The path or URL of the source."""
+
+    def has_below(self, path: str) -> bool:
+        """Return whether a file on this machine is the root or below it; True if that cannot be known."""
+        return True
+
     @abstractmethod
     def relative(self, path: str) -> str:
         """Return the path of a file below the root of the source."""
@@ -136,6 +143,15 @@ class LocalListing(Listing):
     def again(self) -> Listing:
         return LocalListing(self.root, self.pattern)
 
+    def has_below(self, path: str) -> bool:
+        """Compare the paths. A glob names several folders, which may all be others than before.
+
+        >>> listed = LocalListing("/in/", Pattern())
+        >>> [listed.has_below(file) for file in ("/in", "/in/a.json", "/in/day=1/b.json", "/inner/a.json")]
+        [True, True, True, False]
+        """
+        return is_glob(self.root) or f"{os.path.normpath(path)}/".startswith(f"{self.root.rstrip('/')}/")
+
     def relative(self, path: str) -> str:
         root = next((each for each in self._roots() if path.startswith(each.rstrip("/") + "/")), self.root)
         return os.path.relpath(path, root)
@@ -161,7 +177,7 @@ class StoreListing(Listing):
     """Lists an object store below a URL."""
 
     def __init__(self, store: Store, pattern: Pattern) -> None:
-        self.store, self.pattern = store, pattern
+        self.root, self.store, self.pattern = store.url, store, pattern
         self._base = store.url.partition("?")[0].rstrip("/") + "/"
 
     def files(self, taken: TakenFiles, after: str = "") -> list[ListedFile]:

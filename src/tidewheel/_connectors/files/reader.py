@@ -95,6 +95,17 @@ class FilesReader(SourceReader):
         super().project(names)
         self._splits = replace(self._splits, only=tuple(names))
 
+    def check(self, position: Position, last: SeenFile | None) -> None:
+        """Refuse a folder that does not contain the file which was taken last: the position counts other files."""
+        if not (isinstance(position, dict) and "file" in position):
+            Taken.of(position)
+        file = None if last is None else local_path(last.path)
+        if file is not None and not self._listing.has_below(file):
+            raise StateError(
+                f"it has read {file}, and its folder is {self._listing.root} now. If the files were moved, leave a link at the "
+                "old place, and name that whole path in the program"
+            )
+
     def recall(self, seen: Iterable[SeenFile]) -> None:
         for file in seen:
             path = local_path(file.path) or file.path

@@ -284,6 +284,13 @@ class ChainReader(SourceReader):
             faults.point(CROSSED)
         return replace(place, then=end, live=True).position()
 
+    def check(self, position: Position, last: SeenFile | None) -> None:
+        place = self._place(position)
+        if place.live:
+            self._then.check(place.then, None)
+        else:
+            self._first.check(place.first, last)
+
     def amount(self, start: Position, end: Position) -> int:
         before, after = self._place(start), self._place(end)
         history = self._first.amount(before.first, after.first) if before.first != after.first else 0

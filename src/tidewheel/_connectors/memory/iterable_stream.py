@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidewheel._checkpoint.manifest import Position
+from tidewheel._checkpoint.manifest import Position, SeenFile
 from tidewheel._connectors.source import SourceReader, smaller
 from tidewheel._connectors.split import Place, Split, fitted
 from tidewheel.errors import StateError
@@ -45,14 +45,16 @@ class IterableReader(SourceReader):
     def start(self) -> Position:
         return 0
 
-    def end(self, start: Position) -> Position:
-        at, length = _number(start), int(self._rows.num_rows)
+    def check(self, position: Position, last: SeenFile | None) -> None:
+        at, length = _number(position), int(self._rows.num_rows)
         if at > length:
             raise StateError(
-                f"the job has read {at} items of an iterable that has {length}; a program that starts again must "
-                "pass the same "
-                "items, and may append more"
+                f"it has read {at} items, and its iterable has {length} now; pass the same items as before, and perhaps more"
             )
+
+    def end(self, start: Position) -> Position:
+        self.check(start, None)
+        at, length = _number(start), int(self._rows.num_rows)
         most = smaller(self._batch_size, self.limit)
         return length if most is None else min(at + most, length)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidewheel._checkpoint.manifest import Position
+from tidewheel._checkpoint.manifest import Position, SeenFile
 from tidewheel._connectors.mqtt.bridge import Bridging, MqttBridge, arrived, opened_buffer
 from tidewheel._connectors.mqtt.source import SCHEMA
 from tidewheel._connectors.split import Split
@@ -21,6 +21,9 @@ class MqttReader(InboxReader):
         super().__init__(InboxSettings(bridging.buffer, None, {}, max_records, 1, "raw"), SCHEMA)
         self._bridging, self._wanted, self._keep, self._quiet = bridging, bridge, keep, quiet
         self._bridge: MqttBridge | None = None
+
+    def check(self, position: Position, last: SeenFile | None) -> None:
+        """Check nothing: with the bridge, the buffer takes the session at the broker from a run that has not ended yet."""
 
     def freeze(self) -> None:
         self._inbox()

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tidewheel._checkpoint.manifest import Position
+from tidewheel._checkpoint.manifest import Position, SeenFile
 from tidewheel._connectors.source import SourceReader, smaller
 from tidewheel._connectors.split import Place, Split, fitted
 from tidewheel._core.keys import from_stored, to_stored
@@ -61,6 +61,9 @@ class InboxReader(SourceReader):
     def freeze(self) -> None:
         inbox = self._inbox()
         self._last = inbox.end(range(inbox.n_shards))
+
+    def check(self, position: Position, last: SeenFile | None) -> None:
+        self.end(position)
 
     def end(self, start: Position) -> Position:
         inbox = self._inbox()
