@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from support.driven import ALWAYS_DIVIDED, run_divided
 from tidewheel import Job, RunOptions
 from tidewheel._checkpoint.names import parse_state_file
 from tidewheel._cli.rescale import rescale, stretches
@@ -57,9 +58,7 @@ def counting(folder: Path) -> Job:
     return job
 
 
-def test_a_running_job_is_rescaled_from_another_process(spark, tmp_path, monkeypatch):
-    # A small batch runs in one task, at any parallelism.
-    monkeypatch.setattr("tidewheel._spark.batch_tasks.is_small", lambda *_: False)
+def test_a_running_job_is_rescaled_from_another_process(spark, tmp_path):
     draw = random.Random(20261115)
     (tmp_path / "in").mkdir()
     everything = written(tmp_path / "in", 0, draw)
@@ -83,7 +82,8 @@ def test_a_running_job_is_rescaled_from_another_process(spark, tmp_path, monkeyp
 
     from tidewheel._spark.driver import Driver
 
-    driver = Driver(job, job.plan(), RunOptions(parallelism=2, spark=spark, local=f"{tmp_path}/local", progress=after))
+    options = RunOptions(parallelism=2, spark=spark, local=f"{tmp_path}/local", progress=after)
+    driver = Driver(job, job.plan(), options, limits=ALWAYS_DIVIDED)
     driver.execute()
     assert [number for number, before in zip(tasks, [None, *tasks], strict=False) if number != before] == [2, 4, 1, 3]
     counts = Counter(user for user, _ in everything)
@@ -154,7 +154,6 @@ def test_an_order_is_removed_so_that_the_run_chooses_again(stopped_job):
 
 def test_a_run_with_auto_changes_the_number_of_tasks_after_its_batches(spark, tmp_path, monkeypatch):
     """What the rule says is in force from the next batch on. The rule itself has tests of its own."""
-    monkeypatch.setattr("tidewheel._spark.batch_tasks.is_small", lambda *_: False)
     loads, chosen = [], iter([3, 3, 2])
 
     def rule(scale, load, limits, patience):
@@ -166,8 +165,14 @@ def test_a_run_with_auto_changes_the_number_of_tasks_after_its_batches(spark, tm
     for number in range(3):
         written(tmp_path / "in", number, random.Random(number))
     job, tasks = counting(tmp_path), []
-    options = RunOptions(spark=spark, local=f"{tmp_path}/local", progress=lambda batch: tasks.append(batch.parallelism))
-    job.run(until="caught-up", parallelism="auto", options=options)
+    run_divided(
+        job,
+        until="caught-up",
+        parallelism="auto",
+        spark=spark,
+        local=f"{tmp_path}/local",
+        progress=lambda batch: tasks.append(batch.parallelism),
+    )
     cores = spark.sparkContext.defaultParallelism
     assert tasks == [min(cores, SHARDS), 3, 3]
     assert [load.tasks for load, _ in loads] == tasks

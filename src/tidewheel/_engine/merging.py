@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import count
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,14 +32,19 @@ from tidewheel.errors import TidewheelError
 
 MERGED = faults.declare("merge.written", "merged runs are durable, and nothing refers to them")
 
-MOST_RUNS = 64
-"""If a shard has more runs than this, the next batch waits until the current merge has ended."""
+
+class MergeLimits(NamedTuple):
+    """When batches wait for merges, and how large a piece of merging is. Only tests choose other values."""
+
+    most_runs: int = 64
+    """If a shard has more runs than this, the next batch waits until the current merge has ended."""
+    at_once_bytes: int = 4 << 20
+    """Merges that are spread over several commits read at least this much after each of them."""
+
 
 PIECES = 4096
 """The largest number of pieces of a work. The numbers of two works are this far apart."""
 
-AT_ONCE_BYTES = 4 << 20
-"""Merges that are spread over several commits read at least this much after each of them."""
 _COMMITS = 4
 """The number of commits over which due merges are spread."""
 
@@ -102,6 +108,7 @@ class Merging:
         """Starts a work; by default in a background thread."""
         self.merge: Callable[[MergeWork], dict[int, Merged]] = self._merge
         """Does a work; by default in this process."""
+        self.limits = MergeLimits()
         self.spread = False
         """Whether large merges are spread over several commits, because they run on the processors of the batches."""
         self._numbers = count(0, PIECES)
@@ -118,7 +125,7 @@ class Merging:
         """Note which shards a commit has changed, and start a due merge if no other merge is running."""
         self._waiting.update(shards)
         if self._future is not None:
-            if any(len(head.shards[shard].deltas) > MOST_RUNS for shard in shards):
+            if any(len(head.shards[shard].deltas) > self.limits.most_runs for shard in shards):
                 while not wait([self._future], _HOLD_NS / 4e9).done:  # It ends, however it ends.
                     if self._is_held():
                         self._hold()
@@ -137,7 +144,7 @@ class Merging:
         if not self.spread:
             return merges
         sizes = {shard: sum(run.bytes for run in merge.runs) for shard, merge in merges.items()}
-        room = max(AT_ONCE_BYTES, sum(sizes.values()) // _COMMITS)
+        room = max(self.limits.at_once_bytes, sum(sizes.values()) // _COMMITS)
         chosen: dict[int, Merge] = {}
         for shard in sorted(merges, key=lambda shard: (-len(merges[shard].runs), shard)):
             if room > 0:

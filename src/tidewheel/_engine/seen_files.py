@@ -10,19 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from typing import NamedTuple
 
 import msgspec
 
 from tidewheel._checkpoint.manifest import Manifest, SeenFile
 from tidewheel._checkpoint.names import Suffix, path, state_file
 from tidewheel._checkpoint.spark_log import OldSeenFile, old_seen_file
-from tidewheel._state.compaction import Merged, adopted, merge, merge_due
+from tidewheel._state.compaction import FAN, FLOOR_BYTES, Merged, adopted, merge, merge_due
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.state_file import StateFile, StateFileWriter
 from tidewheel._storage import Store
 
-INLINE = 256
-"""How many entries the manifest itself holds before they go into a state file."""
+
+class SeenLimits(NamedTuple):
+    """When entries are moved to state files, and when those are merged. Only tests choose other values."""
+
+    inline: int = 256
+    """How many entries the manifest itself holds before they go into a state file."""
+    fan: int = FAN
+    floor_bytes: int = FLOOR_BYTES
+    """As for `merge_due`."""
+
+
 _TABLE = "files"
 _OLD_TABLE = "seen"
 _SHARD = 0
@@ -36,9 +46,10 @@ _decode = msgspec.msgpack.Decoder(SeenFile).decode
 class SeenFiles:
     """Reads and writes the entries of all sources of a job."""
 
-    def __init__(self, store: Store, job: str, run: str) -> None:
+    def __init__(self, store: Store, job: str, run: str, limits: SeenLimits | None = None) -> None:
         """Take the state store and the run that writes."""
         self._store, self._job, self._run = store, job, run
+        self._limits = limits or SeenLimits()
         self._attempts = count()
         self.ages: Mapping[str, int] = {}
         """By source, how many ms older than the newest file a file may be to be read at all; others read any."""
@@ -86,7 +97,7 @@ class SeenFiles:
 
     def replaced(self, base: Manifest, entries: Sequence[SeenFile]) -> Manifest:
         """Return a commit with these entries in place of its own, for the run that continues it."""
-        if len(entries) <= INLINE:
+        if len(entries) <= self._limits.inline:
             return base.replace(seen=tuple(entries), driver=ShardParts())
         snapshot = self._write(entries, base.sequence + 1, "snap", base.sequence)
         return base.replace(seen=(), driver=ShardParts(snapshot))
@@ -99,12 +110,13 @@ class SeenFiles:
         Entries of sources that are not in `sources` any more are removed when the state files are rewritten.
         """
         inline = (*base.seen, *fresh)
-        if len(inline) <= INLINE:
+        if len(inline) <= self._limits.inline:
             return inline, base.driver
         return (), self._moved(base, inline, sequence, set(sources))
 
     def _moved(self, base: Manifest, inline: tuple[SeenFile, ...], sequence: int, sources: set[str]) -> ShardParts:
-        parts, due = base.driver, merge_due(base.driver)
+        limits = self._limits
+        parts, due = base.driver, merge_due(base.driver, fan=limits.fan, floor_bytes=limits.floor_bytes)
         if due is not None:
             entries = list(self._read(due.runs).values())
             if due.whole:

@@ -3,9 +3,9 @@
 One rule decides, in this order:
 
 1. A small batch runs in one task, which runs all levels: nothing is shuffled. A batch is small if its splits have at most
-   `SMALL_BYTES`, or if one task should finish it sooner than several, judged by the batch before and by what it costs to run
-   several tasks. The second part holds only if tasks run on this machine: elsewhere, one task would have to fetch the shards
-   that other hosts have worked on.
+   `TaskLimits.small_bytes`, or if one task should finish it sooner than several, judged by the batch before and by what it
+   costs to run several tasks. The second part holds only if tasks run on this machine: elsewhere, one task would have to
+   fetch the shards that other hosts have worked on.
 2. If the key is a column of the source, and few tasks can each read the whole batch for less than a shuffle costs, each task
    reads the whole batch and keeps the records of its own keys. Level 0 then needs no tasks of its own.
 3. Otherwise each task reads a range of the splits.
@@ -23,8 +23,23 @@ from tidewheel._connectors.split import dealt, may_be_shared
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.task import SourceSplit
 
-SMALL_BYTES = 256 * 1024
-"""A batch whose splits have up to this many bytes is small; so is one without splits if the state has no more."""
+
+class TaskLimits(msgspec.Struct, frozen=True):
+    """When it pays to divide a batch among tasks. Only tests choose other values."""
+
+    small_bytes: int = 256 * 1024
+    """A batch whose splits have up to this many bytes is small; so is one without splits if the state has no more."""
+    query_s: float = 0.25
+    """About what a query with a shuffle costs on a local Spark, in addition to the work of its tasks."""
+    job_s: float = 0.05
+    """The same for a plain job, without a shuffle."""
+    pool_s: float = 0.005
+    """The same for several processes next to the driver."""
+    pool_after: int = 1
+    """The number of batches after which a run starts these processes."""
+
+
+DEFAULT_LIMITS = TaskLimits()
 
 SplitsByTask = Sequence[Sequence[SourceSplit]]
 
@@ -60,7 +75,9 @@ def divided(spec: BatchSpec, levels: range, splits: Sequence[SourceSplit], sourc
     return Layout(spec, levels, [[splits[position] for position in positions] for positions in by_task] or [[]])
 
 
-def is_small(size: int, seconds: float | None, overhead: float, tasks: int) -> bool:
+def is_small(
+    size: int, seconds: float | None, overhead: float, tasks: int, small_bytes: int = DEFAULT_LIMITS.small_bytes
+) -> bool:
     """Return whether one task should finish a batch sooner than several.
 
     `seconds` is what one task should take, None if that is unknown; `overhead` is what running several tasks costs in addition.
@@ -70,4 +87,4 @@ def is_small(size: int, seconds: float | None, overhead: float, tasks: int) -> b
     >>> is_small(1 << 20, 0.4, 0.25, 2), is_small(1 << 20, 0.6, 0.25, 2)
     (True, False)
     """
-    return size <= SMALL_BYTES or (seconds is not None and seconds <= overhead + seconds / max(tasks, 2))
+    return size <= small_bytes or (seconds is not None and seconds <= overhead + seconds / max(tasks, 2))

@@ -14,7 +14,7 @@ from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
 from tidewheel._engine.task import SourceSplit
-from tidewheel._engine.task_layout import SMALL_BYTES, Layout, divided, in_one_task, is_small
+from tidewheel._engine.task_layout import Layout, divided, in_one_task, is_small
 from tidewheel._engine.task_runner import TaskRunner, checked
 from tidewheel._engine.work_estimate import WorkEstimate
 from tidewheel._spark.program import Program
@@ -33,6 +33,7 @@ class BatchTasks(Closing):
     def __init__(self, program: Program, *, local: bool) -> None:
         """Take the program, and whether its tasks run on this machine."""
         self._program, self._local = program, local
+        self._small_bytes = program.limits.small_bytes
         self._levels = range(len(program.plan.levels))
         self._pool: WorkerPool | None = program.worker_pool() if local else None
         self._runners: list[TaskRunner] = [program] if self._pool is None else [self._pool, program]
@@ -70,7 +71,8 @@ class BatchTasks(Closing):
 
     def run_without_input(self, spec: BatchSpec, state: ShardMap) -> Outcome:
         """Run the tasks of a batch that has no records: its work is what is due in the state."""
-        layout = in_one_task(spec, self._levels, []) if _holds_little(state) else divided(spec, self._levels, [], None)
+        little = _holds_at_most(self._small_bytes, state)
+        layout = in_one_task(spec, self._levels, []) if little else divided(spec, self._levels, [], None)
         return self._run(layout)
 
     def warm(self, spec: BatchSpec) -> None:
@@ -98,7 +100,7 @@ class BatchTasks(Closing):
     def _run_splits(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Outcome:
         size = sum(split.size for _, split in splits)
         found, tasks = self._run(self._layout(splits, spec, size))
-        if size > SMALL_BYTES:  # The time of a smaller batch says little about its size.
+        if size > self._small_bytes:  # The time of a smaller batch says little about its size.
             self._work.note(size, found)
         return found, tasks
 
@@ -106,7 +108,7 @@ class BatchTasks(Closing):
         layout = divided(spec, self._levels, splits, self._program.shared_key)
         seconds = self._work.seconds(size) if self._local else None
         for runner in self._runners:
-            if is_small(size, seconds, runner.overhead(layout), len(layout.splits)):
+            if is_small(size, seconds, runner.overhead(layout), len(layout.splits), self._small_bytes):
                 return in_one_task(spec, self._levels, splits)
             if runner.accepts(layout):
                 break
@@ -121,10 +123,10 @@ class BatchTasks(Closing):
         return self._program.reports(layout), layout.spec.parallelism
 
 
-def _holds_little(state: ShardMap) -> bool:
-    """Return whether one task can soon go through all that a job has stored."""
+def _holds_at_most(size: int, state: ShardMap) -> bool:
+    """Return whether a job has stored at most this many bytes."""
     # A state with pages is large, and they need not be read to know it.
-    return not state.pages() and sum(file.size for file in state.files()) <= SMALL_BYTES
+    return not state.pages() and sum(file.size for file in state.files()) <= size
 
 
 def rows_of(plan: Plan, found: Sequence[Report]) -> int:

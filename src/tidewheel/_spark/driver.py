@@ -40,6 +40,7 @@ from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.run_reporter import RunReporter
 from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._engine.task import SourceSplit
+from tidewheel._engine.task_layout import DEFAULT_LIMITS, TaskLimits
 from tidewheel._observe.metrics import Metrics
 from tidewheel._operators.order_checks import order_warnings
 from tidewheel._operators.readers import readers_of
@@ -101,6 +102,7 @@ class Driver:
         node: str = "",
         metrics: Metrics | None = None,
         finishes: bool = True,
+        limits: TaskLimits = DEFAULT_LIMITS,
     ) -> None:
         """Prepare a run of a job whose graph is checked.
 
@@ -109,9 +111,10 @@ class Driver:
         - `metrics`: the metrics to fill, if they are served.
         - `finishes`: whether a run that ends by itself delivers the epochs that are due. False for a run that stands
           for one batch of a longer run.
+        - `limits`: when it pays to divide a batch among tasks.
         """
         self.job, self.plan, self.options = job, plan, options
-        self._node, self._metrics, self._finishes = node, metrics, finishes
+        self._node, self._metrics, self._finishes, self._limits = node, metrics, finishes, limits
         self.run = run or JobRun(job, plan, terms_of(options))
         self.local = Path(local_folder(options.local))
         self._scratch = self.local / f"{self._spark_prefix}{os.getpid()}-{self.run.token}"
@@ -258,7 +261,7 @@ class Driver:
         check_hosts(self.spark, self.plan)
         self.run.load_tables(self.spark)
         self._open_sources()
-        self.program = Program(self.plan, self.spark, self.sources.schemas)
+        self.program = Program(self.plan, self.spark, self.sources.schemas, self._limits)
         self._report_readers()
         self._with_session.close()
         # Elsewhere, tasks run on hosts that were chosen for them.

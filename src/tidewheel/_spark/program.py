@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tidewheel._core import pickling
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan, source_key
-from tidewheel._engine.task_layout import Layout, SplitsByTask
+from tidewheel._engine.task_layout import DEFAULT_LIMITS, Layout, SplitsByTask, TaskLimits
 from tidewheel._engine.task_runner import TaskRunner
 from tidewheel._engine.wire import ORDER, REPORT, SCHEMA
 from tidewheel._spark.cluster import is_connect, name_jobs
@@ -27,18 +27,20 @@ from tidewheel._spark.worker_pool import WorkerPool
 from tidewheel.errors import ConfigError
 
 _WIRE_ROWS = from_arrow_schema(SCHEMA)
-_QUERY_SECONDS = 0.25
-"""About what a query with a shuffle costs on a local Spark, in addition to the work of its tasks."""
-_JOB_SECONDS = 0.05
-"""The same for a plain job, without a shuffle."""
 
 
 class Program(TaskRunner):
     """A plan, pickled once, that runs as tasks of Spark."""
 
-    def __init__(self, plan: Plan, session: SparkSession, schemas: Mapping[str, pa.Schema]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        session: SparkSession,
+        schemas: Mapping[str, pa.Schema],
+        limits: TaskLimits = DEFAULT_LIMITS,
+    ) -> None:
         """Take the plan, the session that runs its tasks, and the columns of each source."""
-        self.plan = plan
+        self.plan, self.limits = plan, limits
         self._session = session
         self._partitions: dict[int, RDD[None]] = {}
         """What plain jobs run on, by the number of their tasks, each made once."""
@@ -50,7 +52,7 @@ class Program(TaskRunner):
 
     def overhead(self, layout: Layout) -> float:
         """Return what Spark adds to the work of these tasks; on a local Spark, about."""
-        return _QUERY_SECONDS if layout.shuffles else _JOB_SECONDS
+        return self.limits.query_s if layout.shuffles else self.limits.job_s
 
     def run(self, layout: Layout) -> list[bytes]:
         """Run the tasks in Spark: as a query if messages are shuffled or the session is one of Connect, else as a plain job."""
@@ -82,7 +84,7 @@ class Program(TaskRunner):
         """Return a pool for batches without a shuffle, with as many processes as a local Spark has tasks."""
         context = self._session.sparkContext
         most = min(context.defaultParallelism, os.cpu_count() or 1)
-        return WorkerPool(self._bytes, self._digest, _task_environment(context), most)
+        return WorkerPool(self._bytes, self._digest, _task_environment(context), most, self.limits)
 
     def _level(self, spec: BatchSpec, levels: range, splits: SplitsByTask = (), source: int = 0) -> LevelTasks:
         return LevelTasks(self._bytes, self._digest, spec, levels, splits, source)

@@ -23,18 +23,14 @@ from tidewheel._core import pickling
 from tidewheel._core.logs import logger
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.task import SourceSplit
-from tidewheel._engine.task_layout import Layout
+from tidewheel._engine.task_layout import DEFAULT_LIMITS, Layout, TaskLimits
 from tidewheel._engine.task_runner import TaskRunner
 from tidewheel._spark.interrupts import ENDING
 
 _LOG = logger(__name__)
 
-_AFTER = 1
-"""The number of batches after which a run starts processes."""
 _FAILURES = 3
 """After so many failures in a row to start, or to finish a batch, all batches run in tasks of Spark."""
-_OVERHEAD_S = 0.005
-"""What running several tasks costs in addition to their work."""
 _PATIENCE_S = 5.0
 _LOOK_S = 1.0
 
@@ -46,13 +42,20 @@ class BatchFailed(Exception):
 class WorkerPool(TaskRunner):
     """Runs tasks in processes. It starts a process when a batch needs it, after the first batches of a run."""
 
-    def __init__(self, program: bytes, digest: str, environment: Mapping[str, str], most: int) -> None:
+    def __init__(
+        self,
+        program: bytes,
+        digest: str,
+        environment: Mapping[str, str],
+        most: int,
+        limits: TaskLimits = DEFAULT_LIMITS,
+    ) -> None:
         """Take the program, which each process gets once, the environment of tasks, and how many processes there may be.
 
         Nothing is started yet.
         """
         self._hello = pickling.dumps((program, digest))
-        self._environment, self._most = environment, most
+        self._environment, self._most, self._limits = environment, most, limits
         self._batches = self._failures = 0
         self._workers: list[_Worker] = []
 
@@ -65,7 +68,7 @@ class WorkerPool(TaskRunner):
         tasks = len(layout.splits)
         if layout.shuffles or self._failures >= _FAILURES or tasks > self._most:
             return False
-        if self._batches > _AFTER:
+        if self._batches > self._limits.pool_after:
             self._start(tasks - len(self._workers))
         ready = [worker.is_ready() for worker in self._workers[:tasks]]
         if ended := self._forget_ended():
@@ -74,7 +77,7 @@ class WorkerPool(TaskRunner):
 
     def overhead(self, layout: Layout) -> float:
         """Return what several processes cost in addition to the work of their tasks."""
-        return _OVERHEAD_S
+        return self._limits.pool_s
 
     def run(self, layout: Layout) -> list[bytes]:
         """Run the tasks and return their reports; raise `BatchFailed` if a task does not come to its end.

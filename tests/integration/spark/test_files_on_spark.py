@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from support.dividing_files import dividing_files
+from support.driven import run_divided
 from tidewheel import Job, RunOptions, sources
-from tidewheel._connectors.files import reader as reader_module
 from tidewheel.errors import StepError
 from tidewheel.sinks import collect
 
@@ -55,9 +56,10 @@ def written(folder: Path, format: str, parts: list[list[bytes]]) -> None:
         os.utime(path, (1_000 + number, 1_000 + number))
 
 
-def job_over(folder: Path, state: Path, out, dead=None) -> Job:
+def job_over(folder: Path, state: Path, out, dead=None, divides: bool = False) -> Job:
     job = Job("files", state=f"file://{state}", n_shards=8)
-    stream = job.source("in", sources.files(folder, schema="user string, n long, f double"), value=dict)
+    source = sources.files(folder, schema="user string, n long, f double")
+    stream = job.source("in", dividing_files(source) if divides else source, value=dict)
     keyed = stream.key_by("by", lambda record: record["user"] or "")
     keyed.stateful_map("all", lambda user, record, seen: (repr([*seen, record]), [*seen, record]), default=list).sink(
         "out", out
@@ -67,12 +69,17 @@ def job_over(folder: Path, state: Path, out, dead=None) -> Job:
     return job
 
 
-def outcome(spark, folder: Path, state: Path, parallelism: int) -> tuple[dict[str, list[str]], list[str]]:
+def outcome(
+    spark, folder: Path, state: Path, parallelism: int, divides: bool = False
+) -> tuple[dict[str, list[str]], list[str]]:
     """Return by key the outputs in their order, and the lines that are no records, in any order."""
     out, dead = collect(), collect()
-    job_over(folder, state, out, dead).run(
-        until="end", parallelism=parallelism, options=RunOptions(spark=spark, local=f"{state}-local", history=None)
-    )
+    job = job_over(folder, state, out, dead, divides)
+    options = {"until": "end", "parallelism": parallelism, "spark": spark, "local": f"{state}-local", "history": None}
+    if divides:
+        run_divided(job, **options)
+    else:
+        job.run(options=RunOptions(**options))
     by_key: dict[str, list[str]] = {}
     for row in out.records:
         by_key.setdefault(row["key"] if "key" in row else row["by"], []).append(row["value"])
@@ -81,7 +88,7 @@ def outcome(spark, folder: Path, state: Path, parallelism: int) -> tuple[dict[st
 
 @pytest.mark.parametrize("format", ["csv", "json"])
 @pytest.mark.parametrize("seed", range(3))
-def test_any_division_into_files_and_tasks_gives_one_result(spark, tmp_path, monkeypatch, format, seed):
+def test_any_division_into_files_and_tasks_gives_one_result(spark, tmp_path, format, seed):
     found = lines(format, seed)
     draw = random.Random(seed)
     written(tmp_path / "whole", format, [found])
@@ -91,15 +98,11 @@ def test_any_division_into_files_and_tasks_gives_one_result(spark, tmp_path, mon
     written(tmp_path / "cut", format, [found[start:end] for start, end in itertools.pairwise(edges)])
     assert outcome(spark, tmp_path / "cut", tmp_path / "two", 3) == expected
     # Each file is divided among tasks, wherever its lines end.
-    monkeypatch.setattr(reader_module, "_LARGE", 1)
-    monkeypatch.setattr("tidewheel._engine.task_layout.SMALL_BYTES", 0)
-    assert outcome(spark, tmp_path / "cut", tmp_path / "three", 3) == expected
+    assert outcome(spark, tmp_path / "cut", tmp_path / "three", 3, divides=True) == expected
 
 
 @pytest.mark.parametrize("format", ["csv", "json"])
-def test_without_dead_letters_the_first_bad_line_stops_the_job(spark, tmp_path, monkeypatch, format):
-    monkeypatch.setattr(reader_module, "_LARGE", 1)
-    monkeypatch.setattr("tidewheel._engine.task_layout.SMALL_BYTES", 0)
+def test_without_dead_letters_the_first_bad_line_stops_the_job(spark, tmp_path, format):
     found = [(GOOD[format](n) + "\n").encode() for n in range(40)]
     for line in (7, 20, 33):
         found[line] = (BAD[format][4] + "\n").encode()
@@ -107,10 +110,13 @@ def test_without_dead_letters_the_first_bad_line_stops_the_job(spark, tmp_path, 
     errors = set()
     for parallelism in (1, 2, 3):
         with pytest.raises(StepError) as failed:
-            job_over(tmp_path / "in", tmp_path / f"state-{parallelism}", collect()).run(
+            run_divided(
+                job_over(tmp_path / "in", tmp_path / f"state-{parallelism}", collect(), divides=True),
                 until="end",
                 parallelism=parallelism,
-                options=RunOptions(spark=spark, local=f"{tmp_path}/local", history=None),
+                spark=spark,
+                local=f"{tmp_path}/local",
+                history=None,
             )
         errors.add(str(failed.value))
     assert len(errors) == 1

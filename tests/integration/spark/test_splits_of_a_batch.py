@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from support.driven import run_divided
 from support.waiting import eventually
-from tidewheel import Job, RunOptions, StoredJob
+from tidewheel import Job, StoredJob
 from tidewheel._connectors.split import dealt, may_be_shared
 from tidewheel._engine.task_layout import Layout
 from tidewheel._spark.batch_tasks import BatchTasks, Outcome
@@ -39,7 +40,6 @@ def test_splits_are_dealt_in_their_order_and_as_evenly_as_that_allows(sizes, tas
 
 @pytest.mark.parametrize("levels", [2, 3])
 def test_a_batch_that_each_task_reads_keeps_the_order_of_its_file(tmp_path, spark, monkeypatch, levels):
-    monkeypatch.setattr("tidewheel._engine.task_layout.SMALL_BYTES", 0)
     (tmp_path / "in").mkdir()
     table = pa.table({"user": [f"u{number % 7}" for number in range(100)], "cents": range(100)})
     parquet.write_table(table, tmp_path / "in" / "a.parquet", row_group_size=30)
@@ -55,7 +55,7 @@ def test_a_batch_that_each_task_reads_keeps_the_order_of_its_file(tmp_path, spar
     batches: list[Outcome] = []
     run = BatchTasks.run
     monkeypatch.setattr(BatchTasks, "run", lambda *args, **named: batches.append(run(*args, **named)) or batches[-1])
-    result = job.run(until="end", parallelism=2, options=RunOptions(spark=spark))
+    result = run_divided(job, until="end", parallelism=2, spark=spark)
     [(reports, tasks)] = batches
     assert tasks == 2
     # Each task has read the whole batch.
@@ -68,8 +68,6 @@ def test_a_batch_that_each_task_reads_keeps_the_order_of_its_file(tmp_path, spar
 
 @pytest.mark.parametrize("crashes", [False, True])
 def test_batches_without_a_shuffle_run_in_two_processes_beside_the_driver(tmp_path, spark, monkeypatch, crashes):
-    monkeypatch.setattr("tidewheel._engine.task_layout.SMALL_BYTES", 0)
-    monkeypatch.setattr("tidewheel._spark.worker_pool._OVERHEAD_S", 0)
     accepts, kept = WorkerPool.accepts, []
 
     def await_ready(pool: WorkerPool, layout: Layout) -> bool:
@@ -96,7 +94,7 @@ def test_batches_without_a_shuffle_run_in_two_processes_beside_the_driver(tmp_pa
     job = Job("clicks", state=f"file://{tmp_path}/state")
     stream = job.source("in", files(tmp_path / "in", schema="user string, n long", max_files_per_trigger=1))
     stream.key_by("by-user", "user", value="n").stateful_map("seen", count, default=0).sink("out", sink)
-    result = job.run(until="end", parallelism=2, options=RunOptions(spark=spark))
+    result = run_divided(job, until="end", parallelism=2, spark=spark)
     assert result.event_count == 100
     assert dict(StoredJob("clicks", state=f"file://{tmp_path}/state").scan("seen")) == {
         f"u{user}": 5 for user in range(20)

@@ -20,7 +20,7 @@ from tidewheel._core import pickling
 from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.run import JobRun
-from tidewheel._engine.task_layout import Layout
+from tidewheel._engine.task_layout import DEFAULT_LIMITS, Layout, TaskLimits
 from tidewheel._spark import worker_pool
 from tidewheel._spark.worker_pool import BatchFailed, WorkerPool
 from tidewheel.sinks import discard
@@ -58,6 +58,7 @@ class Numbers(Split):
         yield pa.RecordBatch.from_pydict({"value": list(self.numbers)})
 
 
+AT_ONCE = TaskLimits(pool_after=0)
 ALONE = BatchSpec("job", "memory:", "", 1, 0, 2, "run", 4, 1, 1_000)
 
 
@@ -76,16 +77,15 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def workers(run, monkeypatch):
-    monkeypatch.setattr(worker_pool, "_AFTER", 0)
+def workers(run):
     # The class of the split is this test's own, and the workers cannot import it.
     pickling.send_by_value(Numbers)
-    with pool(run) as workers:
+    with pool(run, AT_ONCE) as workers:
         yield workers
 
 
-def pool(run: JobRun) -> WorkerPool:
-    return WorkerPool(pickling.dumps(run.plan), "digest", os.environ, most=2)
+def pool(run: JobRun, limits: TaskLimits = DEFAULT_LIMITS) -> WorkerPool:
+    return WorkerPool(pickling.dumps(run.plan), "digest", os.environ, most=2, limits=limits)
 
 
 def can_run(workers: WorkerPool, tasks: int) -> bool:
@@ -104,7 +104,7 @@ def ran(workers: WorkerPool, run: JobRun, spec: BatchSpec, split: Numbers):
 
 def test_a_run_of_few_batches_starts_no_process(run):
     with pool(run) as workers:
-        for _ in range(worker_pool._AFTER):
+        for _ in range(DEFAULT_LIMITS.pool_after):
             workers.count_batch()
             assert not can_run(workers, 1)
         assert not workers._workers
@@ -209,12 +209,11 @@ def warnings(caplog) -> list[str]:
 
 
 def test_processes_that_cannot_start_are_given_up_and_the_driver_goes_on(run, monkeypatch, caplog):
-    monkeypatch.setattr(worker_pool, "_AFTER", 0)
 
     def refused(*_, **__):
         raise BlockingIOError("no more processes")
 
-    with pool(run) as workers, monkeypatch.context() as patched:
+    with pool(run, AT_ONCE) as workers, monkeypatch.context() as patched:
         patched.setattr(worker_pool.subprocess, "Popen", refused)
         for _ in range(worker_pool._FAILURES):
             workers.count_batch()
@@ -227,10 +226,9 @@ def test_processes_that_cannot_start_are_given_up_and_the_driver_goes_on(run, mo
     assert "no more processes" in told
 
 
-def test_processes_that_end_while_they_start_are_given_up(run, monkeypatch, caplog):
-    monkeypatch.setattr(worker_pool, "_AFTER", 0)
+def test_processes_that_end_while_they_start_are_given_up(caplog):
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONHOME": "/nowhere"}
-    with WorkerPool(b"", "digest", environment, most=1) as workers:
+    with WorkerPool(b"", "digest", environment, most=1, limits=AT_ONCE) as workers:
         for failures in range(1, worker_pool._FAILURES + 1):
             workers.count_batch()
             eventually(lambda n=failures: not can_run(workers, 1) and workers._failures == n, "the end of the process")

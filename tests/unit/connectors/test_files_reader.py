@@ -12,9 +12,9 @@ import pytest
 import zstandard
 from pyarrow import feather, orc, parquet
 
+from support.dividing_files import dividing_files
 from tidewheel import sources
 from tidewheel._connectors.bad_lines import parted
-from tidewheel._connectors.files import reader as reader_module
 from tidewheel._connectors.files.reader import FilesReader
 from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, StateError, StorageError, TidewheelError
@@ -230,8 +230,7 @@ def test_ordered_is_accepted_with_a_warning(tmp_path):
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "text", "parquet", "orc", "arrow"])
-def test_a_large_file_is_cut_and_gives_its_records_in_order(tmp_path, monkeypatch, format):
-    monkeypatch.setattr(reader_module, "_LARGE", 1)
+def test_a_large_file_is_cut_and_gives_its_records_in_order(tmp_path, format):
     table = pa.table({"value": [f"v{n}" for n in range(500)]})
     if format == "csv":
         put(tmp_path, "a.csv", "".join(f"v{n}\n" for n in range(500)))
@@ -245,7 +244,7 @@ def test_a_large_file_is_cut_and_gives_its_records_in_order(tmp_path, monkeypatc
         orc.write_table(table, tmp_path / "a.orc", stripe_size=1, batch_size=50)
     else:
         feather.write_feather(table, str(tmp_path / "a.arrow"), chunksize=20)
-    reader = opened(tmp_path, schema="value string")
+    reader = dividing_files(sources.files(tmp_path, schema="value string")).open()
     end = reader.end(0)
     if format != "orc":
         assert len(reader.splits(0, end, 3)) == 12

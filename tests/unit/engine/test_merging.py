@@ -21,6 +21,7 @@ from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._checkpoint.tools.savepoint import make_savepoint
 from tidewheel._core import faults
 from tidewheel._engine import merging as module
+from tidewheel._engine.merging import MergeLimits
 from tidewheel._engine.stopped_job import states
 from tidewheel._state.compaction import merge_due
 from tidewheel._storage import open_store
@@ -331,9 +332,9 @@ def test_a_merge_of_hours_is_adopted_if_commits_have_kept_its_files_all_the_whil
 def test_a_batch_that_waits_for_a_merge_keeps_its_files_meanwhile(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(module, "MOST_RUNS", 2)
     url = f"memory:merging-{next(_fresh)}"
     with MemoryRun(make_job("job", url, keep=1)) as run:
+        run.run.merging.limits = MergeLimits(most_runs=2)
         later = with_a_merge_under_way(run)
         left = []
 
@@ -353,11 +354,11 @@ def test_a_batch_that_waits_for_a_merge_keeps_its_files_meanwhile(monkeypatch):
     assert held(url, "job") == {"a": 5}
 
 
-def test_large_merges_are_spread_over_several_commits(monkeypatch):
-    monkeypatch.setattr(module, "AT_ONCE_BYTES", 1)
+def test_large_merges_are_spread_over_several_commits():
     url = f"memory:spread-{next(_fresh)}"
     run = MemoryRun(make_job("spread", url, n_shards=8))
     run.run.merging.spread = True
+    run.run.merging.limits = MergeLimits(at_once_bytes=1)
     run.run.merging.due = partial(merge_due, fan=4, floor_bytes=FAR)
     users = [f"user-{number}" for number in range(60)]
     merged, done = run.run.merging.merge, []

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidewheel._checkpoint.manifest import SeenFile
-from tidewheel._engine import seen_files as module
-from tidewheel._engine.seen_files import SeenFiles
-from tidewheel._state.compaction import merge_due
+from tidewheel._engine.seen_files import SeenFiles, SeenLimits
 from tidewheel._storage import open_store
 from tidewheel.checkpoints import CheckpointId, Manifest
 
@@ -35,22 +32,18 @@ def commit(seen: SeenFiles, base: Manifest, fresh: list[SeenFile], sources: str 
 @settings(max_examples=25)
 @given(st.lists(st.lists(st.sampled_from("ab"), max_size=5), max_size=40), st.integers(0, 6), st.integers(2, 4))
 def test_all_files_that_were_seen_are_loaded_in_order(batches, inline, fanout):
-    before = module.INLINE, module.merge_due
-    module.INLINE, module.merge_due = inline, partial(merge_due, fan=fanout, floor_bytes=0)
-    try:
-        place, numbers = store(), itertools.count()
-        state, expected = Manifest(CheckpointId("job", 1), kind="claim"), {"a": [], "b": []}
-        for batch, sources in enumerate(batches):
-            fresh = [file(source, f"file-{batch}-{at}", next(numbers)) for at, source in enumerate(sources)]
-            for each in fresh:
-                expected[each.source].append(each)
-            # Each batch may be of another run.
-            state = commit(SeenFiles(place, "job", f"run{batch}"), state, fresh)
-            assert len(state.seen) <= inline
-            assert len(state.driver.deltas) <= 8 * fanout
-        assert SeenFiles(place, "job", "reader").load(state) == expected["a"] + expected["b"]
-    finally:
-        module.INLINE, module.merge_due = before
+    limits = SeenLimits(inline, fanout, 0)
+    place, numbers = store(), itertools.count()
+    state, expected = Manifest(CheckpointId("job", 1), kind="claim"), {"a": [], "b": []}
+    for batch, sources in enumerate(batches):
+        fresh = [file(source, f"file-{batch}-{at}", next(numbers)) for at, source in enumerate(sources)]
+        for each in fresh:
+            expected[each.source].append(each)
+        # Each batch may be of another run.
+        state = commit(SeenFiles(place, "job", f"run{batch}", limits), state, fresh)
+        assert len(state.seen) <= inline
+        assert len(state.driver.deltas) <= 8 * fanout
+    assert SeenFiles(place, "job", "reader").load(state) == expected["a"] + expected["b"]
 
 
 def test_a_job_without_file_sources_has_seen_nothing():
@@ -64,30 +57,25 @@ def test_a_file_that_is_seen_again_counts_once_as_it_was_seen_last():
     assert SeenFiles(place, "job", "run").load(state) == [file("a", "same", 1)]
 
 
-def test_a_batch_that_runs_again_with_more_files_refers_to_its_own_list(monkeypatch):
-    monkeypatch.setattr(module, "INLINE", 0)
+def test_a_batch_that_runs_again_with_more_files_refers_to_its_own_list():
     place, base = store(), Manifest(CheckpointId("job", 1), kind="claim")
-    seen = SeenFiles(place, "job", "run")
+    seen = SeenFiles(place, "job", "run", SeenLimits(inline=0))
     commit(seen, base, [file("a", "a", 0)])  # Its commit fails; the same run does the batch again.
     state = commit(seen, base, [file("a", "a", 0), file("a", "b", 1)])
     assert seen.load(state) == [file("a", "a", 0), file("a", "b", 1)]
 
 
-def test_files_of_a_removed_source_are_dropped_with_the_next_snapshot(monkeypatch):
-    monkeypatch.setattr(module, "INLINE", 0)
-    monkeypatch.setattr(module, "merge_due", partial(merge_due, fan=1, floor_bytes=0))
+def test_files_of_a_removed_source_are_dropped_with_the_next_snapshot():
     place, state = store(), Manifest(CheckpointId("job", 1), kind="claim")
-    seen = SeenFiles(place, "job", "run")
+    seen = SeenFiles(place, "job", "run", SeenLimits(inline=0, fan=1, floor_bytes=0))
     state = commit(seen, state, [file("a", "a", 0), *(file("b", f"b-{n}", n) for n in range(3))])
     state = commit(seen, state, [file("a", "c", 1)], sources="a")
     assert seen.load(state) == [file("a", "a", 0), file("a", "c", 1)]
 
 
 def test_a_new_file_costs_the_same_however_many_were_seen(monkeypatch):
-    monkeypatch.setattr(module, "INLINE", 4)
-    monkeypatch.setattr(module, "merge_due", partial(merge_due, fan=4, floor_bytes=0))
     place, state = store(), Manifest(CheckpointId("job", 1), kind="claim")
-    seen, written, merged = SeenFiles(place, "job", "run"), [], 0
+    seen, written, merged = SeenFiles(place, "job", "run", SeenLimits(inline=4, fan=4, floor_bytes=0)), [], 0
     write = seen._write
     monkeypatch.setattr(seen, "_write", lambda files, *rest: written.append(len(files)) or write(files, *rest))
     for batch in range(3000):
@@ -101,11 +89,9 @@ def test_a_new_file_costs_the_same_however_many_were_seen(monkeypatch):
     assert len(seen.load(state)) == 6000
 
 
-def test_entries_of_files_that_are_too_old_to_be_read_are_removed(monkeypatch):
-    monkeypatch.setattr(module, "INLINE", 0)
-    monkeypatch.setattr(module, "merge_due", partial(merge_due, fan=2, floor_bytes=0))
+def test_entries_of_files_that_are_too_old_to_be_read_are_removed():
     place, state = store(), Manifest(CheckpointId("job", 1), kind="claim")
-    seen = SeenFiles(place, "job", "run")
+    seen = SeenFiles(place, "job", "run", SeenLimits(inline=0, fan=2, floor_bytes=0))
     seen.ages = {"a": 10}
     for batch in range(100):
         fresh = [file(source, f"{source}-{batch}", batch, modified=batch) for source in "ab"]
@@ -119,9 +105,8 @@ def test_entries_of_files_that_are_too_old_to_be_read_are_removed(monkeypatch):
 
 
 def test_the_last_file_of_each_source_is_found_in_the_newest_files_first(monkeypatch):
-    monkeypatch.setattr(module, "INLINE", 2)
     place, state = store(), Manifest(CheckpointId("job", 1), kind="claim")
-    seen, numbers = SeenFiles(place, "job", "run"), itertools.count()
+    seen, numbers = SeenFiles(place, "job", "run", SeenLimits(inline=2)), itertools.count()
     for source in "babaaaaaa":
         state = commit(seen, state, [file(source, f"file-{(number := next(numbers))}", number)])
     read = []
@@ -139,4 +124,4 @@ def test_replaced_entries_of_any_number_are_loaded_again():
         seen = SeenFiles(place, "job", f"run{number}")
         state = seen.replaced(base, files)
         assert seen.load(state) == files
-        assert len(state.seen) <= module.INLINE
+        assert len(state.seen) <= SeenLimits().inline

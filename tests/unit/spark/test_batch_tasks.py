@@ -11,7 +11,7 @@ from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.report import Report
-from tidewheel._engine.task_layout import Layout
+from tidewheel._engine.task_layout import Layout, TaskLimits
 from tidewheel._engine.task_runner import TaskRunner
 from tidewheel._spark.batch_tasks import BatchTasks
 from tidewheel._spark.program import Program
@@ -63,6 +63,7 @@ class Spark(Runner):
 
     plan = SimpleNamespace(levels=[(), ()], sources=list)
     overhead = Program.overhead
+    limits = TaskLimits()
 
     def __init__(
         self, seconds: float, *, ready: bool = False, failing: bool = False, shared_key: str | None = None

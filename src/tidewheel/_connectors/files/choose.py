@@ -31,6 +31,8 @@ class Limits(NamedTuple):
     """A file is taken when it has not changed for this long."""
     newest_first: bool = False
     order: Order = "time"
+    divided_bytes: int = 32 * 1024 * 1024
+    """Files of at least this many bytes may be read by several tasks."""
 
 
 def in_order(files: Iterable[ListedFile], order: Order) -> list[ListedFile]:

@@ -19,8 +19,6 @@ from tidewheel._connectors.source import SourceReader, Unread, smaller
 from tidewheel._connectors.split import Split
 from tidewheel.errors import StateError
 
-_LARGE = 32 * 1024 * 1024
-"""Files above this many bytes may be read by several tasks."""
 _LEAST_SECONDS, _MOST_SECONDS = 0.05, 10.0
 _SHARE_OF_LISTING = 10
 """A listing is used for so many times as long as it took, if it found nothing, or more than a batch takes."""
@@ -216,7 +214,7 @@ class FilesReader(SourceReader):
             file = self._open[number]
             path, store = self._listing.place(file.path)
             opened = InputFile(path, file.size, file.modified_ms, store)
-            parts = tasks if file.size >= _LARGE else 1
+            parts = tasks if file.size >= self._limits.divided_bytes else 1
             found += self._splits.of(opened, self._listing.relative(file.path), parts)
         return found
 
