@@ -87,7 +87,7 @@ def test_a3_an_output_under_another_key_is_refused(drive):
         under_test.send(7, "v")
 
 
-def test_a4_a5_interrogate_collect_acquire_and_exactly_the_state_after_each_commit(drive):
+def test_a4_a5_collect_and_acquire_move_exactly_the_committed_state(drive):
     under_test = drive(last_word)
     under_test.send_all([Message(1, "foo"), Message(5, "bar"), Message(9, "baz")])
     assert under_test.interrogate() == {1, 5, 9}

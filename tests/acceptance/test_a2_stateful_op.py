@@ -63,7 +63,7 @@ class Ticking(StatefulLogic[int]):
             output.send(Message(key, states[key]))
 
 
-def test_a2_on_schedule_gets_every_state_of_the_shard_also_without_data_for_it(memory_runner):
+def test_a2_on_schedule_gets_all_states_of_a_shard_even_without_data(memory_runner):
     job, out = memory_runner.job(), collect()
     numbers = memory_runner.source(job, "numbers", [1, 2, 2], batch=1)
     numbers.key_by("each", lambda number: number).stateful_op("tick", Ticking(), default=0).sink("out", out)
@@ -90,7 +90,7 @@ class Beginning(StatefulLogic[int]):
             output.send(Message(key, shard_of(key, 4)))
 
 
-def test_a2_schedules_and_epochs_come_also_for_shards_that_have_neither_state_nor_data(memory_runner):
+def test_a2_shards_without_state_or_data_get_schedules_and_epochs(memory_runner):
     job, out = memory_runner.job(n_shards=4), collect()
     numbers = memory_runner.source(job, "numbers", [1], batch=1)
     numbers.key_by("each", lambda number: number).stateful_op("begin", Beginning(), default=0).sink("out", out)
@@ -109,7 +109,7 @@ class Delayed(StatefulLogic[int]):
         output.emit([state, output.now])
 
 
-def test_a2_a_logic_is_told_the_time_of_its_batch_and_the_testers_clock_is_that_time():
+def test_a2_a_logic_gets_the_time_of_its_batch_from_the_testers_clock():
     tester = StepTester(lambda keyed: keyed.stateful_op("delay", Delayed(), default=0))
     began = tester.clock.now
     tester.send("k", 7)

@@ -93,13 +93,13 @@ def test_a7_swapped_sources_read_on_where_they_were(inputs):
     assert inputs.run(inputs.job("a", "b")) == {"a": 12, "b": 9}
 
 
-def test_a7_a_source_inserted_above_another_begins_at_its_beginning_and_the_other_goes_on(inputs):
+def test_a7_a_source_inserted_above_another_does_not_move_the_other(inputs):
     assert inputs.run(inputs.job("b")) == {"b": 6}
     inputs.add("b")
     assert inputs.run(inputs.job("a", "b")) == {"a": 9, "b": 9}
 
 
-def test_a7_a_source_that_is_gone_is_refused_unless_said_and_is_new_when_it_comes_back(inputs):
+def test_a7_a_missing_source_is_refused_unless_dropped_and_then_starts_new(inputs):
     assert inputs.run(inputs.job("a", "b")) == {"a": 9, "b": 6}
     with pytest.raises(StateError, match="has read the source 'a', which the program lacks"):
         inputs.run(inputs.job("b"))
@@ -119,7 +119,7 @@ def test_a7_a_renamed_source_goes_on_under_its_alias(inputs):
     assert inputs.run(inputs.job("new", "b", folders={"new": "a"})) == {"a": 12, "b": 6}
 
 
-def test_a7_another_kind_of_source_under_the_same_name_is_refused_with_both_kinds(inputs):
+def test_a7_a_source_of_another_kind_is_refused_and_both_kinds_are_named(inputs):
     assert inputs.run(inputs.job("a")) == {"a": 9}
     job = Job("counts", state=f"file://{inputs.path}/state", n_shards=4)
     rows = job.source("a", iterable([{"k": "a"}]), value=dict)

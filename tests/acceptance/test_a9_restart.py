@@ -46,7 +46,7 @@ def test_a9_a_failure_is_survived_from_the_last_commit(spark, runner_spark, tmp_
     assert len(out.records) == 20
 
 
-def test_a9_a_failure_that_is_tried_again_is_noted_in_the_words_of_one_that_is_not(spark, runner_spark, tmp_path):
+def test_a9_a_retried_failure_is_recorded_with_the_same_text_as_a_final_one(spark, runner_spark, tmp_path):
     job = runner_spark.job()
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.parquet").write_bytes(b"this is no file of that kind")
@@ -65,7 +65,7 @@ def test_a9_without_restarts_the_failure_is_told(spark, runner_spark, tmp_path):
         spark_run(job, spark, tmp_path)
 
 
-def test_a9_a_program_error_that_repeats_stops_and_names_operator_key_and_record(spark, runner_spark, tmp_path):
+def test_a9_a_repeated_program_error_stops_and_names_step_key_and_record(spark, runner_spark, tmp_path):
     def divide(key: int, value: int, total: int) -> tuple[float, int]:
         return 1 / (value - 7), total
 
@@ -81,7 +81,7 @@ def test_a9_a_program_error_that_repeats_stops_and_names_operator_key_and_record
     assert "ZeroDivisionError" in text
 
 
-def test_a9_a_rejected_record_goes_to_the_dead_letter_sink_inside_the_commit(runner):
+def test_a9_a_rejected_record_is_in_the_dead_letters_of_the_same_commit(runner):
     def divide(key: int, value: int, total: int) -> tuple[float, int]:
         return 12 / (value - 3), total + 1
 
@@ -114,7 +114,7 @@ def test_a9_a_rejected_record_leaves_the_state_as_it_was(memory_runner):
 
 
 @pytest.mark.parametrize("step", ["map", "map_batches"])
-def test_a9_a_service_that_is_away_is_waited_for_and_costs_no_record(spark, runner_spark, tmp_path, step):
+def test_a9_an_unavailable_service_delays_the_batch_and_loses_no_record(spark, runner_spark, tmp_path, step):
     """Tasks count their calls in a folder: the service refuses the first five of them."""
     calls = tmp_path / "calls"
     calls.mkdir()

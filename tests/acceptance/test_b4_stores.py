@@ -50,7 +50,7 @@ def test_b4_an_unknown_stream_is_empty(url):
     assert store.delete_before("unknown", 9) == 0
 
 
-def test_b4_delete_before_removes_what_is_below_and_never_the_newest(url):
+def test_b4_delete_before_never_removes_the_newest_checkpoint(url):
     store = saved(url, 0, 10, 20, 30)
     assert store.delete_before("s", 20) == 2
     assert [state.sequence for state in CheckpointStore.open(url).list("s")] == [20, 30]

@@ -101,7 +101,7 @@ def test_b5_recover_gives_the_whole_checkpoint(url):
     assert (found.id.created_at, found.metadata) == (Clock.now, {"by": "test"})
 
 
-def test_b5_processing_goes_on_with_the_first_event_after_the_checkpoint(url):
+def test_b5_processing_continues_after_the_event_of_the_checkpoint(url):
     events = {number: number * number for number in range(10, 100, 3)}
 
     def run(first_crash: int | None) -> int:
@@ -128,7 +128,7 @@ def test_b5_processing_goes_on_with_the_first_event_after_the_checkpoint(url):
     assert manager(url, every_events=1).recover("sums").event_count == len(events)
 
 
-def test_b5_after_a_restart_the_next_trigger_counts_from_the_recovered_checkpoint(url):
+def test_b5_the_next_trigger_counts_from_the_recovered_checkpoint(url):
     assert feed(manager(url, every_events=5), "s", range(1, 8)) == [5]
     again = manager(url, every_events=5)
     assert again.recover("s").sequence == 5

@@ -143,7 +143,7 @@ def test_b8_a_damaged_file_is_never_silently_used(url):
 
 
 @pytest.mark.parametrize("back", range(1, 11))
-def test_b8_restore_to_each_of_the_last_ten_then_on_to_the_end_is_as_without(tmp_path, local, back):
+def test_b8_each_of_ten_restores_leads_to_the_same_end(tmp_path, local, back):
     """State and published output are those of a run that never went back."""
     plain = tmp_path / "plain"
     run(totals(f"file://{tmp_path}/other", files(plain, format="json")))
@@ -183,7 +183,7 @@ def test_b8_restore_again_and_again(tmp_path, local):
     assert rows(out) == rows(plain)
 
 
-def test_b8_output_that_was_not_published_yet_is_published_after_a_restore_to_it(tmp_path, local, monkeypatch):
+def test_b8_unpublished_output_is_published_after_a_restore_to_it(tmp_path, local, monkeypatch):
     out = tmp_path / "out"
     sink = files(out, format="json")
     job = totals(local, sink)
@@ -204,7 +204,7 @@ def test_b8_output_that_was_not_published_yet_is_published_after_a_restore_to_it
     assert rows(out) == rows(plain)
 
 
-def test_b8_a_sink_that_cannot_take_back_refuses_the_run_unless_told_to_keep_its_output(local):
+def test_b8_a_sink_that_cannot_retract_refuses_the_run_unless_told_to_keep(local):
     out = collect()
     job = totals(local, out)
     run(job, BATCHES[:4])
@@ -283,7 +283,7 @@ def test_b8_a_dry_run_of_gc_says_what_a_real_one_then_removes(local):
     assert dict(StoredJob("orders", state=local).scan("sum")) == expected()
 
 
-def test_b8_a_fork_shares_the_files_goes_its_own_way_and_outlives_its_parents_collection(url):
+def test_b8_a_fork_shares_files_and_survives_collection_of_its_parent(url):
     job = totals(url, keep=1, collect_every=1, grace="0 s")
     run(job, BATCHES[:3])
     stored = StoredJob("orders", state=url)

@@ -11,7 +11,7 @@ from tidewheel import cells
 from tidewheel._cells.backends.etcd import EtcdBackend
 
 
-def test_c11_readers_keep_the_last_value_writers_get_offline_and_all_go_on(mortal_place):
+def test_c11_readers_keep_the_last_value_while_writers_are_offline(mortal_place):
     place = mortal_place
     writer, reader = place.open(timeout="5 s").writer("x", int), place.open(timeout="5 s").reader("x", int)
     version = writer.write(1)
@@ -37,7 +37,7 @@ def test_c11_readers_keep_the_last_value_writers_get_offline_and_all_go_on(morta
     assert place.open(timeout=IN_TIME).reader("x", int).snapshot() == (later, 3)
 
 
-def test_c11_a_change_made_while_a_reader_was_cut_off_is_seen_when_it_is_back(place):
+def test_c11_a_reader_sees_a_missed_change_after_it_reconnects(place):
     """The reader's own stream is cut, as a network would: others write meanwhile."""
     writer, reader = place.open().writer("x", int), place.open().reader("x", int)
     reader.when.reaches(writer.write(1), timeout=IN_TIME)

@@ -43,7 +43,7 @@ def test_c6_concurrent_operations_are_linearizable(place):
     assert is_linearizable(recorder.history)
 
 
-def test_c11_operations_are_linearizable_while_the_backend_goes_and_comes_back(mortal_place):
+def test_c11_operations_stay_linearizable_across_an_outage(mortal_place):
     place = mortal_place
     writers = [place.open(timeout=IN_TIME).writer("x", int) for _ in range(3)]
     recorder, stop = Recorder(), threading.Event()

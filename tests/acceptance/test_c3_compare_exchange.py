@@ -30,7 +30,7 @@ def test_c3_mismatch_changes_nothing_and_says_what_stands(writer, other):
     assert writer.snapshot() == (version, 1)
 
 
-def test_c3_mismatch_is_told_by_what_stands_now_not_by_what_was_seen_last(writer, other):
+def test_c3_a_mismatch_reports_the_current_value_not_the_last_seen_one(writer, other):
     writer.write(1)
     version = other.write(2)
     assert writer.compare_exchange(1, 3) == (False, version, 2)
@@ -99,7 +99,7 @@ def test_c3_by_version(writer, other):
     assert not writer.compare_exchange_at(second + 1_000_000, 9).applied
 
 
-def test_c3_a_value_that_was_written_again_passes_by_value_and_fails_by_version(writer, other):
+def test_c3_a_rewritten_value_matches_by_value_and_fails_by_version(writer, other):
     seen = writer.write(1)
     other.write(2)
     other.write(1)

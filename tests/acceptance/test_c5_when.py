@@ -107,7 +107,7 @@ def test_c5_waits_end_when_closed(place, close):
             wait()
 
 
-def test_c5_watch_gives_what_stands_then_changes_and_ends_when_closed(pair):
+def test_c5_watch_yields_the_current_value_then_changes_until_closed(pair):
     writer, reader = pair
     reader.when.reaches(writer.write(1), timeout=IN_TIME)
     seen = []

@@ -25,7 +25,7 @@ def test_c9_an_empty_cell_keeps_its_type(place):
         place.open().reader("x", int)
 
 
-def test_c9_of_two_that_open_before_anything_is_written_the_first_write_decides(place):
+def test_c9_the_first_write_decides_between_two_that_opened_before_it(place):
     floats, texts = place.open().writer("x", float), place.open().writer("x", str)
     reader = place.open().reader("x", str)
     version = floats.write(0.5)

@@ -37,7 +37,7 @@ def test_d1_of_three_one_that_leaves_moves_its_own_shards_alone(leaver):
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 11)), max_size=30), st.sampled_from([1, 4, 64, 256]))
-def test_d1_whatever_happens_every_shard_has_one_owner_and_counts_differ_by_at_most_one(history, n_shards):
+def test_d1_every_shard_has_one_owner_and_counts_differ_by_at_most_one(history, n_shards):
     standing = Assignment(n_shards)
     for joins, number in history:
         node = f"node-{number}"

@@ -51,7 +51,7 @@ def test_d2_a_write_that_fails_changes_nothing_and_a_retry_works(url, connection
 
 
 @pytest.mark.parametrize("verb", ["join", "leave"])
-def test_d2_a_retry_works_also_if_the_write_had_happened_and_its_answer_was_lost(connection, monkeypatch, verb):
+def test_d2_a_retry_after_a_lost_answer_succeeds(connection, monkeypatch, verb):
     coordinator = Coordinator(connection, "job", "a", 8)
     if verb == "leave":
         coordinator.join()
@@ -80,7 +80,7 @@ def test_d2_joining_twice_and_leaving_when_absent_are_errors(connection):
     assert coordinator.current_assignment().epoch == 1
 
 
-def test_d2_with_idempotent_membership_nothing_is_done_and_the_current_assignment_is_returned(connection):
+def test_d2_a_repeated_join_changes_nothing_and_returns_the_assignment(connection):
     coordinator = Coordinator(connection, "job", "a", 8, idempotent=True)
     assert coordinator.leave().assignment == Assignment(8)
     joined = coordinator.join().assignment
@@ -89,7 +89,7 @@ def test_d2_with_idempotent_membership_nothing_is_done_and_the_current_assignmen
     assert coordinator.stats().joins == 1
 
 
-def test_d2_a_refusal_is_decided_on_what_stands_not_on_what_was_seen(connection):
+def test_d2_a_refusal_depends_on_the_current_assignment(connection):
     one, other = Coordinator(connection, "job", "a", 8), Coordinator(connection, "job", "b", 8)
     one.join("x")
     stale = other._cell._held, other._cell._snapshot

@@ -71,7 +71,7 @@ def test_d4_local_and_remote_delivery_are_counted_apart(coordinator):
 
 
 @pytest.mark.parametrize("lost", ["before", "after"])
-def test_d4_a_failed_delivery_is_retried_with_the_same_stamp_and_not_delivered_twice(coordinator, inbox, lost):
+def test_d4_a_failed_delivery_is_retried_with_its_stamp_and_not_duplicated(coordinator, inbox, lost):
     coordinator.join()
     setattr(inbox, lost, failing(1))
     with pytest.raises(InboxUnavailable, match="do not route them again"):

@@ -86,7 +86,7 @@ def test_a_move_copies_no_state_and_writes_only_records(fleet, keys):
     fleet.check_exact()
 
 
-def test_a_local_copy_of_a_shard_that_comes_back_is_brought_up_to_date_not_taken_as_it_is(fleet):
+def test_the_local_copy_of_a_returning_shard_is_brought_up_to_date(fleet):
     a, b = started(fleet, "a", "b")
     for _ in range(3):
         fleet.send(100)
@@ -107,7 +107,7 @@ def test_a_local_copy_of_a_shard_that_comes_back_is_brought_up_to_date_not_taken
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_any_history_of_joins_leaves_kills_and_pauses_counts_every_event_once(fleet, seed):
+def test_any_joins_leaves_kills_and_pauses_count_every_event_once(fleet, seed):
     print(f"seed {seed}")
     draw = random.Random(seed)
     nodes: dict[str, MemoryNode] = {}

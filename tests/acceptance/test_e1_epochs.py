@@ -27,7 +27,7 @@ def logged(stream: Any, out: Any) -> None:
     stream.key_by("one", lambda value: "k").stateful_op("log", Log(), default=0).sink("out", out)
 
 
-def test_e1_an_epoch_goes_out_after_the_data_of_the_batch_behind_the_one_that_caused_it(runner):
+def test_e1_an_epoch_follows_the_data_of_the_batch_after_its_cause(runner):
     job, out = runner.job(), collect()
     source = runner.source(job, "in", [5, 6, 3, 9], batch=1)
     on_time = source.assign_timestamps("time", lambda time: time, unit="ns").generate_epochs(
@@ -68,7 +68,7 @@ def epochs(out):
     return [record["value"] for record in out.records if record["value"].startswith("epoch")]
 
 
-def test_e1_epochs_merge_by_minimum_and_none_goes_out_until_each_input_has_one(memory_runner):
+def test_e1_epochs_merge_by_minimum_once_each_input_has_one(memory_runner):
     out, run = two_inputs(memory_runner.job(), Clock())
     with run:
         run.batch({"a": [row(7)]})
@@ -85,7 +85,7 @@ def test_e1_epochs_merge_by_minimum_and_none_goes_out_until_each_input_has_one(m
         assert epochs(out) == ["epoch 4", "epoch 7"]
 
 
-def test_e1_an_idle_input_holds_nothing_back_and_counts_again_when_it_has_data(memory_runner):
+def test_e1_an_idle_input_holds_nothing_back_until_it_has_data_again(memory_runner):
     clock = Clock()
     out, run = two_inputs(memory_runner.job(), clock)
     with run:
@@ -130,7 +130,7 @@ def test_e1_the_frontier_survives_a_restart(memory_runner):
         assert run.run.head.counts["bound/late"] == 1
 
 
-def test_e1_an_epoch_reaches_a_level_after_what_it_made_the_one_before_emit(runner):
+def test_e1_an_epoch_reaches_a_level_after_the_data_that_it_caused(runner):
     job, out = runner.job(), collect()
     source = runner.source(job, "in", [1, 2, 3], batch=1)
     on_time = source.assign_timestamps("time", lambda time: time, unit="ns").generate_epochs(

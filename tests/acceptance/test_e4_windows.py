@@ -49,7 +49,7 @@ def test_e4_each_window_fires_once_and_counts_add_up(runner, windows, expected):
     assert not any(r["correction"] for r in out.records)
 
 
-def test_e4_sliding_windows_hold_each_message_in_every_window_that_covers_it(memory_runner):
+def test_e4_a_message_is_in_every_sliding_window_that_covers_it(memory_runner):
     job, out, late_out = memory_runner.job(), collect(), collect()
     windowed(memory_runner.source(job, "in", EVENTS, batch=2), sliding("20 ns", "10 ns"), out, late_out)
     memory_runner.run(job)
@@ -70,7 +70,7 @@ def test_e4_windows_fire_on_an_idle_stream_as_soon_as_the_epoch_is_known(memory_
         assert results(out)[2:] == [("c", 30, 40, 1)]
 
 
-def test_e4_windows_close_on_a_stream_that_is_silent_for_good_where_its_time_goes_on_with_the_clock(memory_runner):
+def test_e4_windows_close_on_a_silent_stream_whose_time_follows_the_clock(memory_runner):
     job, out, now = memory_runner.job(), collect(), [1000]
     timed = job.source("in", lambda spark: None).assign_timestamps("time", "time", unit="ns")
     on_time = timed.limit_out_of_orderness("bound", "0 s", advance_after="50 ns")
@@ -85,7 +85,7 @@ def test_e4_windows_close_on_a_stream_that_is_silent_for_good_where_its_time_goe
         assert [(r["start"], r["n"]) for r in out.records] == [(0, 1)]
 
 
-def test_e4_an_allowed_late_message_gives_a_correction_that_says_so(memory_runner):
+def test_e4_an_allowed_late_message_gives_a_marked_correction(memory_runner):
     job, out, late_out = memory_runner.job(), collect(), collect()
     source = job.source("in", lambda spark: None)
     timed = source.assign_timestamps("time", "time", unit="ns")

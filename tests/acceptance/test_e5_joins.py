@@ -82,7 +82,7 @@ def test_e5_window_join(memory_runner):
     assert pairs(out) == sorted(expected, key=repr)
 
 
-def test_e5_as_of_join_takes_the_last_value_known_at_the_time_of_each_message(runner):
+def test_e5_as_of_join_uses_the_last_value_at_the_time_of_a_message(runner):
     job, out = runner.job(), collect()
     trades = keyed(runner, job, "trades", [("x", 5), ("x", 10), ("x", 11), ("y", 12)], 20)
     quotes = keyed(runner, job, "quotes", [("x", 9), ("x", 6), ("x", 11), ("x", 30)], 20)

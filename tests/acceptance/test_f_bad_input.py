@@ -112,7 +112,7 @@ def test_f_a_file_that_is_not_of_its_format_is_named_in_one_line(spark, tmp_path
     assert "\n" not in str(raised.value)
 
 
-def test_f_a_line_that_does_not_parse_is_kept_as_text_while_the_job_goes_on(spark, tmp_path):
+def test_f_a_broken_line_is_kept_as_text_and_the_job_continues(spark, tmp_path):
     (tmp_path / "in").mkdir()
     bad = ['{"user": "ada", "amount": "three"}', "this is not JSON"]
     (tmp_path / "in" / "a.json").write_text("\n".join(['{"user": "ada", "amount": 1}', *bad]))
@@ -149,7 +149,7 @@ def test_f_n_shards_that_is_no_power_of_two_is_refused():
         Job("j", n_shards=12)
 
 
-def test_f_a_second_run_of_the_job_is_refused_and_told_who_holds_it(tmp_path):
+def test_f_a_second_run_is_refused_and_the_error_names_the_holder(tmp_path):
     job = counting(Job("j", state=f"file://{tmp_path}/state"))
     with MemoryRun(job), pytest.raises(HeldError, match=r"run \w+ of this process.*run\.stop\(\).*take_over=True"):
         MemoryRun(counting(Job("j", state=f"file://{tmp_path}/state")))

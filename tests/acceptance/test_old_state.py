@@ -85,7 +85,7 @@ def test_old_state_continues_where_every_source_was(old_state, spark, tmp_path):
     assert totals(again) == {**expected, "u1": expected["u1"] + 5}
 
 
-def test_old_state_of_another_kind_of_source_is_refused_before_the_job_is_claimed(old_state, spark, tmp_path):
+def test_old_state_of_another_source_kind_is_refused_before_the_claim(old_state, spark, tmp_path):
     found = Job("old", state=old_state, n_shards=2)
     for name in ("files", "items", "frame"):
         found.source(name, sources.rate(1)).sink(f"{name}-out", sinks.discard())

@@ -25,7 +25,7 @@ def url(tmp_path):
     return f"{tmp_path}/state"
 
 
-def test_every_view_of_a_job_that_is_dead_shows_hostile_data_as_text(url):
+def test_every_view_of_a_dead_job_shows_hostile_data_as_text(url):
     with served(url) as page, browsing() as window:
         window.goto(page.url)
         window.wait_for_selector("body[data-view=jobs]")
@@ -108,7 +108,7 @@ counted.sink("out", sinks.discard())
 """
 
 
-def test_a_running_job_shows_new_batches_without_a_reload_and_a_killed_one_stays_to_be_seen(tmp_path):
+def test_the_page_shows_new_batches_live_and_keeps_a_killed_job(tmp_path):
     state, inbox, program = f"{tmp_path}/state", tmp_path / "in", tmp_path / "live.py"
     inbox.mkdir()
     program.write_text(PROGRAM.format(state=state, inbox=str(inbox)))

@@ -81,7 +81,7 @@ def test_every_record_has_the_value_of_the_version_of_its_batch(ran):
     assert Counter(map(repr, found)) == Counter(map(repr, expected))
 
 
-def test_batches_run_again_with_the_same_version_in_a_replay_and_a_shadow_run(ran):
+def test_replay_and_shadow_run_batches_with_the_same_table_version(ran):
     folder, _ = ran
     stored, job = StoredJob("shop", state=f"file://{folder}/state"), made(folder, folder / "gone.parquet")
     batches = [manifest for manifest in stored.list() if manifest.kind == "batch"]
@@ -120,7 +120,7 @@ def test_commands_and_the_page_show_version_and_rows(ran):
     assert (shown["version"], shown["rows"]) == (3, 48)
 
 
-def test_a_function_of_the_session_returns_a_dataframe_that_changes_between_batches(spark, tmp_path):
+def test_a_table_from_a_session_function_can_change_between_batches(spark, tmp_path):
     loads = itertools.count(1)
     for number in range(3):
         write_orders(tmp_path, number)

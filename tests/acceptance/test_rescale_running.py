@@ -131,7 +131,7 @@ def invoke(*arguments: str):
     return CliRunner().invoke(app, arguments)
 
 
-def test_an_order_is_kept_for_the_next_start_and_in_force_from_its_first_batch(stopped_job):
+def test_a_rescale_is_kept_for_the_next_start_and_its_first_batch(stopped_job):
     result = invoke("j", "5", "--state", stopped_job.state)
     assert result.exit_code == 0
     assert "5 tasks from the next batch on (commit 3 was made with 2)" in result.output

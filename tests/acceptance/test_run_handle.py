@@ -35,7 +35,7 @@ def add(folder: Path, job: str, number: int, n: int) -> None:
     path.rename(folder / job / f"{number}.json")
 
 
-def test_two_jobs_run_at_once_in_one_spark_and_are_watched_asked_rescaled_and_stopped(spark, tmp_path):
+def test_two_jobs_in_one_spark_are_queried_rescaled_and_stopped(spark, tmp_path):
     local = str(tmp_path / "local")
     jobs = [summing(tmp_path, name) for name in ("first", "second")]
     with (

@@ -127,7 +127,7 @@ def test_python_workers_are_killed_and_their_tasks_run_again(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_in_every_attempt_is_named_with_its_signal_and_memory(tmp_path):
+def test_a_worker_that_always_dies_is_reported_with_signal_and_memory(tmp_path):
     harness.write_input(tmp_path, files=4, records=10, seed=SEED)
     poisoned = tmp_path / "in" / "part-9999.json"
     poisoned.write_text('{"user": "poison", "amount": 1}\n')
@@ -184,7 +184,7 @@ def test_the_clocks_of_hosts_are_apart_and_jump(tmp_path):
 
 
 @pytest.mark.slow
-def test_of_two_starts_at_once_one_runs_and_the_other_is_told_who_does(tmp_path):
+def test_of_two_simultaneous_starts_one_runs_and_the_other_names_it(tmp_path):
     everything = harness.write_input(tmp_path, files=20, records=30, seed=SEED)
     both = [harness.start(tmp_path, local=f"{tmp_path}/local-{number}") for number in range(2)]
     ends = [harness.finish(process, seconds=400) for process in both]

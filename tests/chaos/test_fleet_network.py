@@ -190,7 +190,7 @@ def running(folder: Path, lease: float) -> Iterator[Network]:
         yield network
 
 
-def test_shards_go_on_after_every_fault_and_no_living_node_is_removed(tmp_path):
+def test_shards_continue_after_every_fault_and_no_living_node_is_removed(tmp_path):
     lease = 4.0
     with running(tmp_path, lease) as network:
         network.closes(lambda: [proxy.forget() for proxy in network.proxies])

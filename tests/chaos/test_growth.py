@@ -48,7 +48,7 @@ def many_batches(tmp_path: Path) -> dict[int, tuple[int, tuple[int, int]]]:
     return seen
 
 
-def test_five_hundred_batches_over_the_same_keys_take_no_more_room_than_two_hundred(tmp_path):
+def test_500_batches_over_the_same_keys_take_no_more_room_than_200(tmp_path):
     # In a process of its own: what other tests left running, or in caches, would be traced too.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
         seen = process.submit(many_batches, tmp_path).result()

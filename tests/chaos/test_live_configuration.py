@@ -20,7 +20,7 @@ SEED = 5
 PROGRAM = Path(__file__).with_name("threshold_program.py")
 
 
-def test_a_threshold_that_changes_all_the_while_under_kills_is_one_version_per_batch(tmp_path):
+def test_a_changing_threshold_has_one_version_per_batch_despite_kills(tmp_path):
     print(f"seed {SEED}")
     draw = random.Random(SEED)
     everything = harness.write_input(tmp_path, files=30, records=40, seed=SEED)

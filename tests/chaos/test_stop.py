@@ -18,7 +18,7 @@ from tidewheel.checkpoints import StreamCheckpoints
 SEED = 3
 
 
-def test_an_unbounded_run_stops_after_its_batch_and_another_goes_on(tmp_path):
+def test_an_unbounded_run_stops_after_its_batch_and_a_new_run_continues(tmp_path):
     everything = harness.write_input(tmp_path, files=12, records=20, seed=SEED)
     process = harness.start(tmp_path, bounded="no")
     harness.until(process, "committed")
@@ -52,7 +52,7 @@ def own_terminal() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def test_a_terminal_that_is_closed_ends_tidewheel_run_after_its_batch(tmp_path):
+def test_closing_the_terminal_ends_tidewheel_run_after_its_batch(tmp_path):
     everything = harness.write_input(tmp_path, files=12, records=20, seed=SEED)
     program = tmp_path / "hangup_program.py"
     program.write_text(f"from chaos.program import build\n\njob = build({str(tmp_path)!r})\n")

@@ -49,7 +49,7 @@ def test_a_switch_under_load_continues_between_two_commits_and_back(tmp_path):
 
 
 @pytest.mark.parametrize("points", [["switch.copied"], pytest.param(points_of_a_switch(), marks=pytest.mark.slow)])
-def test_a_switch_that_is_killed_at_any_step_leaves_an_exact_outcome(tmp_path, points):
+def test_a_switch_killed_at_any_step_leaves_an_exact_outcome(tmp_path, points):
     """One job, one switch per step that is killed there: the running program goes on, or was fenced and starts again."""
     everything, running, local = [], None, f"{tmp_path}/local-2"
     for number, point in enumerate(points):

@@ -13,7 +13,7 @@ PROGRAM = Path(__file__).with_name("tables_program.py")
 SEED = 20261118
 
 
-def test_a_job_is_killed_while_it_pins_tables_and_each_batch_has_one_version(tmp_path):
+def test_each_batch_has_one_table_version_if_pinning_is_killed(tmp_path):
     everything = harness.write_input(tmp_path, files=6, records=100, seed=SEED)
     print(f"seed {SEED}")
     for tasks, armed in enumerate(("tables.stored=kill@2", "tables.pinned=kill@2"), 1):

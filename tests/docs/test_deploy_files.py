@@ -21,7 +21,7 @@ def instructions() -> list[tuple[str, str]]:
     return [tuple(line.split(" ", 1)) for line in text.splitlines() if line.strip()]
 
 
-def test_the_dockerfile_runs_a_command_of_tidewheel_on_a_file_that_is_there():
+def test_the_dockerfile_runs_an_existing_command_on_an_existing_file():
     found = dict(instructions())
     assert {name for name, _ in instructions()} <= {
         "FROM",

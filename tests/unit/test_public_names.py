@@ -67,7 +67,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 @pytest.mark.parametrize(
     ("module", "name", "meant"), [("sinks", "postgresql", "postgres"), ("sources", "kafka_topic", "kafka")]
 )
-def test_a_misspelt_sink_or_source_is_told_with_the_one_that_was_meant(module, name, meant):
+def test_a_misspelt_sink_or_source_is_refused_with_the_nearest_name(module, name, meant):
     with pytest.raises(AttributeError, match=rf"has no '{name}'; did you mean '{meant}'\? There are .*files"):
         getattr(importlib.import_module(f"tidewheel.{module}"), name)
 
@@ -84,7 +84,7 @@ def test_a_star_gives_the_public_names_and_modules_alone():
     assert names["sinks"].files
 
 
-def test_importing_it_imports_neither_arrow_nor_spark_and_its_modules_are_there_all_the_same():
+def test_importing_the_package_loads_neither_arrow_nor_spark():
     program = (
         "import sys, tidewheel\n"
         "assert not {'pyspark', 'pyarrow', 'numpy', 'msgspec'} & set(sys.modules)\n"

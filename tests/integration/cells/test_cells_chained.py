@@ -32,7 +32,7 @@ def pair(tmp_path):
         yield one.writer("x", int), two.writer("x", int)
 
 
-def test_a_writer_that_slept_over_a_trimming_is_not_applied_and_sees_what_stands(pair):
+def test_a_writer_that_slept_through_a_trim_is_refused_and_sees_the_value(pair):
     late, other = pair
     seen = late.write(0)
     held = late._held
@@ -45,7 +45,7 @@ def test_a_writer_that_slept_over_a_trimming_is_not_applied_and_sees_what_stands
     assert late.write(5) == version + 1
 
 
-def test_a_writer_that_slept_between_creating_and_looking_back_is_in_doubt(pair, monkeypatch):
+def test_a_writer_that_slept_before_its_check_raises_in_doubt(pair, monkeypatch):
     late, other = pair
     late.write(0)
 

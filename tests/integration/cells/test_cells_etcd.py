@@ -43,7 +43,7 @@ def test_a_write_whose_answer_was_lost_is_found_to_have_happened(proxied):
         assert writer.refresh() == (done.version, 2)
 
 
-def test_a_write_whose_answer_was_lost_and_which_was_overwritten_is_found_in_the_history(proxied):
+def test_a_lost_answer_to_an_overwritten_write_is_found_in_the_history(proxied):
     proxy, through, direct = proxied
     with cells.open(through) as connection, cells.open(direct) as other:
         writer, rival = connection.writer("x", int), other.writer("x", int)
@@ -86,7 +86,7 @@ def test_when_the_history_is_compacted_the_write_is_in_doubt(proxied, etcd):
         assert caught.value.value == 2
 
 
-def test_a_write_whose_answer_was_lost_and_whose_server_is_gone_is_in_doubt(etcd):
+def test_a_lost_answer_from_a_server_that_is_gone_raises_in_doubt(etcd):
     with cells.open(etcd.url(uuid.uuid4().hex)) as connection:
         writer = connection.writer("x", int)
 

@@ -126,9 +126,7 @@ def test_a_lease_whose_commit_was_in_doubt_is_recognized(connection, clock, monk
     assert lease.try_acquire()
 
 
-def test_an_attempt_that_arrives_after_later_attempts_does_not_keep_its_candidate_waiting(
-    connection, clock, monkeypatch
-):
+def test_a_late_attempt_does_not_keep_its_candidate_waiting(connection, clock, monkeypatch):
     lease = candidate(connection, "a", clock)
     backend = lease._cell._connection._backend
     real, held_up = backend.swap, []

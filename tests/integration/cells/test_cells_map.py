@@ -38,7 +38,7 @@ def test_late_joiners_have_everything(place):
     assert dict(place.open().map_reader("members", int)) == {"0": 0, "1": 1, "2": 2, "4": 4}
 
 
-def test_a_discarded_key_leaves_no_cell_or_an_empty_one_and_versions_go_on(place):
+def test_a_discarded_key_leaves_no_value_and_its_versions_continue(place):
     one, other = place.open(), place.open()
     members, late = one.map_writer("members", int), other.map_writer("members", int)
     first = members.write("a", 1)

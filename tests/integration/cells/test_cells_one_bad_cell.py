@@ -72,7 +72,7 @@ def test_a_validator_that_fails_concerns_its_cell_alone(place):
     assert guarded.refresh().value == 1
 
 
-def test_a_writer_that_its_own_class_refuses_learns_it_before_anything_is_sent(place):
+def test_a_writer_refused_by_its_own_class_fails_before_sending(place):
     writer = place.open().writer("x", CheckedLimits)
     with pytest.raises(Encoding, match="AssertionError low above high"):
         writer.write(Limits(2, 1))
@@ -106,7 +106,7 @@ def test_a_record_that_cannot_be_loaded_concerns_its_cell_alone(tmp_path, monkey
         assert bad.refresh().value == 1
 
 
-def test_a_thread_that_meets_the_unexpected_says_offline_and_goes_on(tmp_path, monkeypatch):
+def test_a_thread_with_an_unexpected_error_reports_offline_and_continues(tmp_path, monkeypatch):
     with cells.open(str(tmp_path)) as theirs, cells.open(str(tmp_path)) as ours:
         reader, fixed = ours.reader("x", int), threading.Event()
         pass_on = ours._backend._pass_on

@@ -122,7 +122,7 @@ def program(tmp_path) -> str:
     return str(path)
 
 
-def test_on_a_terminal_a_spinner_tells_the_phases_and_one_line_the_batches(program):
+def test_a_terminal_shows_a_spinner_for_phases_and_one_line_per_batch(program):
     text, _ = on_a_terminal("-c", RUN.format(program=program, end=""))
     for phase in ("checking", "Spark", "hosts", "claiming", "rebuilding", "first batch"):
         assert re.search(rf"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] .*starting: {phase}, \d+ s", text), phase
@@ -220,7 +220,7 @@ def test_a_run_can_be_stopped_at_every_phase_of_its_start(spark, tmp_path):
     assert [record["value"] for record in out] == [1, 2, 3]
 
 
-def test_a_start_is_as_long_in_the_last_line_as_in_the_first_and_few_rows_have_no_rate(monkeypatch):
+def test_the_start_has_one_duration_in_all_lines_and_few_rows_no_rate(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     out = io.StringIO()
@@ -258,7 +258,7 @@ def test_a_start_is_as_long_in_the_last_line_as_in_the_first_and_few_rows_have_n
     ],
     ids=["open", "no clock yet", "late", "stopped", "no data"],
 )
-def test_the_end_of_a_run_says_what_waits_for_the_clock_of_the_data_and_what_was_too_late(result, last):
+def test_the_end_of_a_run_reports_open_results_and_late_messages(result, last):
     out = io.StringIO()
     LineProgress(Console(file=out, width=400, highlight=False)).ended(result)
     assert out.getvalue().splitlines()[-1].startswith(last)
@@ -301,7 +301,7 @@ def test_each_phase_is_told_once():
     assert told == ["checking", "Spark", "first batch", None]
 
 
-def test_a_start_that_is_told_to_stop_from_another_process_goes_no_further():
+def test_a_start_stopped_from_another_process_ends():
     driver = Driver.__new__(Driver)
     driver.options, driver.phase, driver._stop = RunOptions(), "checking", threading.Event()
     driver.run = StandIn(told=True)
@@ -310,7 +310,7 @@ def test_a_start_that_is_told_to_stop_from_another_process_goes_no_further():
     assert driver.stopping
 
 
-def test_a_first_start_is_seen_from_outside_until_it_commits_and_so_is_its_failure(spark, tmp_path):
+def test_a_first_start_and_its_failure_are_visible_from_outside(spark, tmp_path):
     job = Job("clicks", state=f"file://{tmp_path}/state", n_shards=2)
     job.source("in", sources.iterable([1, 2, 3])).sink("out", sinks.discard())
     store, told = open_store(job.state), {}

@@ -112,7 +112,7 @@ def test_a_file_that_is_cut_off_anywhere_is_named(tmp_path, suffix):
         refused(path)
 
 
-def test_a_stream_without_its_end_is_refused_also_where_its_last_values_look_like_one(tmp_path):
+def test_an_arrow_stream_without_its_end_is_refused(tmp_path):
     path = write(tmp_path / "a.arrows", pa.table({"n": pa.array([-1, 0], pa.int32())}))
     whole = path.read_bytes()
     assert whole[-16:-8] == whole[-8:]
@@ -169,7 +169,7 @@ def test_a_job_reads_files_of_both_formats_that_tell_their_columns(tmp_path, spa
     ] * 2
 
 
-def test_a_file_that_is_cut_off_ends_the_run_and_nothing_is_committed(tmp_path, spark):
+def test_a_truncated_file_ends_the_run_and_nothing_is_committed(tmp_path, spark):
     (tmp_path / "in").mkdir()
     write(tmp_path / "in" / "a.arrow")
     path = write(tmp_path / "in" / "b.arrows")

@@ -85,7 +85,7 @@ def test_a_csv_file_whose_first_line_lacks_a_column_stops_the_job(spark, tmp_pat
     assert out.records == []
 
 
-def test_without_dead_letters_the_error_shows_the_line_and_its_file_and_what_to_do():
+def test_without_dead_letters_the_error_has_line_file_and_a_way_out():
     made = job(iterable([]), collect(), state="memory:bad-lines")
     bad = {"user": None, "cents": None, BAD_LINE: json.dumps(["/data/a.json", 7, "cents", "5 is too much", "no JSON"])}
     with MemoryRun(made) as run, pytest.raises(StepError) as failed:

@@ -119,7 +119,7 @@ def test_by_offset_each_record_comes_once_whatever_the_history_has(topic, tmp_pa
     assert {int(row["value"]) for row in found[: len(rows)]} == {int(row["value"]) for row in rows}
 
 
-def test_files_that_come_later_with_records_beyond_the_seam_are_left_to_the_topic(topic, tmp_path):
+def test_late_files_with_records_beyond_the_seam_are_left_to_the_topic(topic, tmp_path):
     topic.append([b"%d" % n for n in range(30)])
     write(tmp_path / "history", archived(topic, range(30), [4, 4, 4]))
     history = sources.files(tmp_path / "history", "parquet", schema=COLUMNS)

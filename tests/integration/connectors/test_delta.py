@@ -93,7 +93,7 @@ def test_a_commit_is_seen_all_at_once(harness, url):
     assert table.transaction_version("tidewheel:orders:out") == 2
 
 
-def test_a_driver_that_looked_before_another_added_the_batch_does_not_add_it(harness, url):
+def test_a_driver_that_looked_too_early_does_not_add_a_batch_twice(harness, url):
     """Two drivers open the table, and both find the batch lacking."""
     harness = harness()
     harness.publish(2, harness.stage(2, [{"n": 1}]))
@@ -116,7 +116,7 @@ def test_other_writers_of_the_table_are_no_hindrance(harness, url):
     assert rows(url) == [{"n": 1}, {"n": 2}, {"n": 9}]
 
 
-def test_output_of_an_earlier_life_of_the_job_is_not_taken_for_its_own(harness):
+def test_output_of_a_former_job_of_this_name_is_not_claimed(harness):
     harness = harness()
     harness.publish(9, harness.stage(9, [{"n": 1}]))
     for sequence in (2, 9):
@@ -124,7 +124,7 @@ def test_output_of_an_earlier_life_of_the_job_is_not_taken_for_its_own(harness):
             harness.publish(sequence, harness.stage(sequence, [{"n": 2}], run="r2"))
 
 
-def test_another_life_is_told_apart_after_any_number_of_commits_of_others(harness, url, monkeypatch):
+def test_a_former_job_is_detected_after_any_number_of_other_commits(harness, url, monkeypatch):
     monkeypatch.setattr(delta_table, "_LOOK_BACK", 2)
     harness = harness()
     token = harness.stage(9, [{"n": 1}])
@@ -218,7 +218,7 @@ def test_a_table_that_must_be_there_and_is_not(url):
         sinks.delta(url, create=False).start("orders")
 
 
-def test_what_the_table_refuses_is_told_and_added_once_it_is_corrected(harness, url):
+def test_output_that_the_table_rejects_is_added_once_it_is_corrected(harness, url):
     harness = harness()
     harness.publish(2, harness.stage(2, [{"n": 1}]))
     table = DeltaTable(url)
@@ -232,7 +232,7 @@ def test_what_the_table_refuses_is_told_and_added_once_it_is_corrected(harness, 
     assert rows(url) == [{"n": 1}, {"n": 7}]
 
 
-def test_a_store_that_is_away_or_refuses_us_is_told_and_the_output_waits(tmp_path, harnessed, monkeypatch):
+def test_an_unavailable_store_is_reported_and_the_output_waits(tmp_path, harnessed, monkeypatch):
     with running_seaweedfs(tmp_path / "weed") as server:
         url = f"{server.url('table')}&retry_s=0.2"
         harness = harnessed(sinks.delta(url), str(tmp_path / "state"))
@@ -335,7 +335,7 @@ def test_rows_that_an_earlier_version_staged_are_added(harness, url):
     assert rows(url) == [{"n": 1}]
 
 
-def test_a_data_file_that_is_gone_before_it_was_published_is_reported(harness, url):
+def test_a_data_file_lost_before_publication_is_reported(harness, url):
     harness = harness()
     token = harness.stage(2, [{"n": 1}])
     for path in Path(url).glob("*.parquet"):
@@ -407,7 +407,7 @@ def test_what_a_crash_left_is_collected_when_the_table_no_longer_keeps_it(harnes
     assert {path.name for path in Path(url).glob("*.parquet")} == {*published, "foreign.parquet"}
 
 
-def test_a_table_that_demands_more_than_the_sink_does_is_refused_before_the_start(url):
+def test_a_table_with_unsupported_features_is_refused_before_the_start(url):
     DeltaTable.create(url, pa.schema([("n", pa.int64())])).alter.add_constraint({"small": "n < 5"})
     with pytest.raises(ConfigError, match=r"it has the constraint small \(n < 5\), which the sink does not support"):
         sinks.delta(url).start("orders")

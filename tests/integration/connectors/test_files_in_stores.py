@@ -90,7 +90,7 @@ def test_partition_by_makes_folders(tmp_path, url, harnessed):
     assert visible(url) == []
 
 
-def test_a_crash_between_two_files_leaves_a_batch_that_is_not_whole(harness, url):
+def test_a_crash_between_two_files_leaves_an_incomplete_batch(harness, url):
     harness.publish(2, harness.stage(2, [{"n": 1}]))
     tokens = [harness.stage(3, [{"n": task}], task=task) for task in range(3)]
     faults.arm("files.placed=raise@2")
@@ -116,7 +116,7 @@ def test_a_driver_that_was_overtaken_disturbs_nothing(harness, url):
     assert rows(url) == [{"n": 2}]
 
 
-def test_output_of_an_earlier_life_of_the_job_is_not_taken_for_its_own(harness):
+def test_output_of_a_former_job_of_this_name_is_not_claimed(harness):
     harness.publish(9, harness.stage(9, [{"n": 1}]))
     with pytest.raises(StateError, match=r"up to sequence 9, and the job's state is only at 2"):
         harness.publish(2, harness.stage(2, [{"n": 2}], run="r2"))

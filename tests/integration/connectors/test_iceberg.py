@@ -161,7 +161,7 @@ def test_a_commit_is_one_snapshot_with_job_sink_and_sequence(harness, catalog):
     assert rows(catalog) == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}]
 
 
-def test_a_driver_that_looked_before_another_added_the_batch_does_not_add_it(harness, catalog):
+def test_a_driver_that_looked_too_early_does_not_add_a_batch_twice(harness, catalog):
     harness = harness()
     harness.publish(2, harness.stage(2, [{"n": 1}]))
     token = harness.stage(3, [{"n": 2}])
@@ -205,7 +205,7 @@ def test_a_table_that_always_changes_ends_the_run_and_the_next_one_adds(harness,
     assert rows(catalog) == [{"n": 1}, {"n": 2}]
 
 
-def test_output_of_an_earlier_life_of_the_job_is_not_taken_for_its_own(harness):
+def test_output_of_a_former_job_of_this_name_is_not_claimed(harness):
     harness = harness()
     harness.publish(9, harness.stage(9, [{"n": 1}]))
     for sequence in (2, 9):
@@ -409,7 +409,7 @@ def test_a_token_cannot_add_other_files(harness, change):
         harness.publish(3, msgspec.msgpack.encode(token))
 
 
-def test_a_data_file_that_is_gone_before_it_was_published_is_reported(harness, catalog, tmp_path):
+def test_a_data_file_lost_before_publication_is_reported(harness, catalog, tmp_path):
     harness = harness()
     harness.publish(2, harness.stage(2, [{"n": 1}]))
     token = harness.stage(3, [{"n": 2}])

@@ -123,7 +123,7 @@ def test_marks_outlive_the_messages_that_were_trimmed(inbox, url):
     assert sum(inbox.marks("import").values()) == 101
 
 
-def test_a_block_whose_answer_was_lost_is_told_from_a_new_one_also_after_a_trim(inbox, url):
+def test_a_stored_block_is_recognised_after_a_lost_answer_and_a_trim(inbox, url):
     blocks = [block(0, 1, b"x"), block(1, 1, b"y")]
     inbox.append("p", "s", blocks)
     with open_inbox(url) as fresh:
@@ -156,7 +156,7 @@ def test_events_to_skip_are_remembered(inbox, url):
         assert fresh.skipped() == {(1, 2, 3), (0, 7, 1)}
 
 
-def test_events_to_skip_outlive_the_marks_of_producers_and_go_after_their_blocks(monkeypatch, url):
+def test_events_to_skip_outlive_producers_and_go_with_their_blocks(monkeypatch, url):
     monkeypatch.setattr(nats_marks, "NAMED_MARKS_S", 0.5)
     with open_inbox(url, 4) as inbox:
         inbox.append("p", "s", [block(0, 1, b"1")])
@@ -170,7 +170,7 @@ def test_events_to_skip_outlive_the_marks_of_producers_and_go_after_their_blocks
         assert inbox.skipped() == {(1, 2, 1), (2, 3, 1)}, "position 1 is trimmed"
 
 
-def test_a_server_that_is_killed_and_comes_back_loses_nothing_acknowledged(tmp_path):
+def test_a_killed_server_loses_nothing_that_it_acknowledged(tmp_path):
     with (
         running_nats(tmp_path / "nats") as server,
         NatsInbox(server.url(), 4, timeout=0.5) as inbox,
@@ -273,7 +273,7 @@ def test_a_foreign_message_in_the_stream_is_passed_over(inbox, url, nats, foreig
         assert opened.marks("p") == {2: 2, 3: 1}
 
 
-def test_a_producer_goes_on_behind_a_foreign_message_on_its_own_subject(inbox, url, nats):  # noqa: F811
+def test_a_producer_continues_after_a_foreign_message_on_its_subject(inbox, url, nats):  # noqa: F811
     name = url.rpartition("/")[2]
     inbox.append("p", "s", [block(2, 1, b"1")])
     nats.send(f"{name}.2.p", [b"boo"], headers={})

@@ -122,7 +122,7 @@ def test_what_has_no_marker_is_dropped_before_anything_is_sent_on_top_of_it(real
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("phase", ["sent", "committing", "committed", "later"])
-def test_a_broker_that_is_killed_in_a_commit_loses_and_repeats_nothing(phase, durable_kafka, monkeypatch):
+def test_a_broker_killed_in_a_commit_loses_and_repeats_nothing(phase, durable_kafka, monkeypatch):
     draw = random.Random(f"{SEED} {phase}")
     topic = MortalTopic(durable_kafka, 2, timeout="10 s")
     sink, killer = DrivenSink(topic), []

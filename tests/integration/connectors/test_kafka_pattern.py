@@ -35,7 +35,7 @@ class TestKafkaSourceByPattern(SourceConformance):
         return Matching(kafka)
 
 
-def test_topics_that_appear_while_the_job_runs_are_read_from_their_beginning(real_kafka):  # noqa: F811
+def test_topics_created_during_a_run_are_read_from_their_first_record(real_kafka):  # noqa: F811
     topic = Matching(real_kafka, 1)
     topic.append([b"1"])
     driven = DrivenSource(topic)

@@ -143,7 +143,7 @@ def test_keys_decide_the_partition_and_keep_their_order(kafka):
         (None, {}, [None, None]),
     ],
 )
-def test_the_key_of_the_stream_is_the_message_key_unless_the_sink_names_another(kafka, key, settings, keys):
+def test_the_stream_key_is_the_message_key_unless_the_sink_overrides_it(kafka, key, settings, keys):
     topic = Topic(kafka, 1)
     job = Job("keyed", state=f"memory:{topic.name}", n_shards=2)
     stream = job.source("in", sources.iterable([{"user": "", "n": 0}]))

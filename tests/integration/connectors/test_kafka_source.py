@@ -166,7 +166,7 @@ def test_brokers_that_are_not_there_are_named():
         offsets(sources.kafka("127.0.0.1:1", "t", timeout="0.5 s"))
 
 
-def test_a_log_in_that_is_refused_says_what_to_check_and_no_password(tmp_path):
+def test_a_refused_login_reports_what_to_check_without_the_password(tmp_path):
     options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "ada"}
     with running_kafka(tmp_path, asks_for_password=True) as server:
         for made in (
@@ -219,7 +219,7 @@ def test_an_option_that_the_client_does_not_know_is_named():
         offsets(sources.kafka("h:1", "t", options={"no.such": "1"}))
 
 
-def test_a_batch_is_planned_anew_after_the_brokers_could_not_be_asked(kafka):
+def test_a_batch_is_planned_again_after_the_brokers_were_unreachable(kafka):
     topic = Topic(kafka, 1)
     topic.append([b"1"])
     source = DrivenSource(topic)

@@ -65,7 +65,7 @@ def test_a_topic_that_was_made_anew_stops_the_job(topic, same_run):
 
 
 @pytest.mark.parametrize("recorded", ["start", "end"])
-def test_a_topic_that_was_made_anew_stops_the_job_however_long_it_is(topic, recorded):
+def test_a_recreated_topic_stops_the_job_whatever_its_length(topic, recorded):
     topic.append([b"1", b"2", b"3"])
     start = DrivenSource(topic).start()
     positions = start if recorded == "start" else DrivenSource(topic).end(start)
@@ -76,7 +76,7 @@ def test_a_topic_that_was_made_anew_stops_the_job_however_long_it_is(topic, reco
         DrivenSource(topic).end(positions)
 
 
-def test_a_batch_that_is_read_again_after_a_restart_is_not_read_from_a_topic_that_was_made_anew(topic):
+def test_a_batch_repeated_after_a_restart_is_not_read_from_a_recreated_topic(topic):
     topic.append([b"1", b"2", b"3"])
     source = DrivenSource(topic)
     start = source.start()
@@ -86,7 +86,7 @@ def test_a_batch_that_is_read_again_after_a_restart_is_not_read_from_a_topic_tha
         DrivenSource(topic).read(start, end)
 
 
-def test_positions_without_ids_get_them_and_are_checked_only_by_their_length(topic):
+def test_positions_without_ids_are_checked_by_length_and_get_ids(topic):
     topic.append([b"1", b"2", b"3"])
     source = DrivenSource(topic)
     without = offsets_in(source.start())

@@ -74,7 +74,7 @@ def test_what_was_aborted_is_never_seen(topic, max_records):
     assert everything(topic, max_records=max_records) == [b"1", b"2", b"3", b"4"]
 
 
-def test_what_is_not_decided_is_waited_for_and_what_is_before_it_is_not(topic):
+def test_undecided_transactions_are_awaited_and_earlier_records_are_read(topic):
     topic.append([b"1"])
     opened = in_transaction(topic, [b"2"])
     topic.append([b"3"])
@@ -87,7 +87,7 @@ def test_what_is_not_decided_is_waited_for_and_what_is_before_it_is_not(topic):
     assert source.read(end, source.end(end)) == [b"2", b"3"]
 
 
-def test_a_producer_that_died_holds_readers_up_until_its_transaction_is_timed_out(topic):
+def test_a_dead_producer_delays_readers_until_its_transaction_times_out(topic):
     topic.append([b"1"])
     died = in_transaction(topic, [b"never"], **{TIMEOUT: 2000})
     topic.append([b"2"])

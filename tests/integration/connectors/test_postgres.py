@@ -125,7 +125,7 @@ def test_output_is_invisible_until_it_is_published(harness, rows):
     assert rows() == [(1,), (2,)]
 
 
-def test_output_of_an_earlier_life_of_the_job_is_not_taken_for_its_own(harness, rows):
+def test_output_of_a_former_job_of_this_name_is_not_claimed(harness, rows):
     harness = harness()
     harness.publish(9, harness.stage(9, [{"n": 1}]))
     with pytest.raises(StateError, match=r"sequence 2 .*9 is already published"):
@@ -154,7 +154,7 @@ def test_upsert_changes_the_columns_that_records_have(harness, rows):
     assert rows() == [("a", 3, "kept"), ("b", 1, "none"), ("c", 1, "none")]
 
 
-def test_upsert_leaves_columns_alone_that_some_records_of_a_batch_do_not_have(harness, rows):
+def test_upsert_keeps_columns_that_some_records_of_a_batch_lack(harness, rows):
     harness = harness("k int PRIMARY KEY, a int, b int DEFAULT 7", mode="upsert", key="k")
     harness.publish(2, harness.stage(2, [{"k": 1, "a": 10, "b": 20}, {"k": 2, "a": 10, "b": 20}]))
     harness.publish(
@@ -208,7 +208,7 @@ def test_records_of_one_batch_may_lack_different_columns(postgres, table):
     ]
 
 
-def test_tables_with_the_same_columns_are_added_together_unless_a_key_would_change_its_order():
+def test_batches_of_equal_columns_are_merged_unless_key_order_would_change():
     def tables(*rows):
         return [pa.table({name: [value] for name, value in row.items()}) for row in rows]
 
@@ -477,7 +477,7 @@ def test_texts_that_just_fit_and_nulls_that_a_trigger_fills_in_are_taken(harness
     assert sorted(rows()) == [("abc", 1), ("äöü", 5)]
 
 
-def test_what_the_database_refuses_is_told_and_published_once_the_table_is_corrected(harness, rows, postgres, table):
+def test_output_that_the_database_rejects_is_published_once_corrected(harness, rows, postgres, table):
     harness = harness("n int CHECK (n < 5)")
     token = harness.stage(2, [{"n": 1}, {"n": 7}])
     with pytest.raises(StepError, match=r"sink 'out'.*refuses it.*n_check.*not lost.*--drop-unpublished out"):

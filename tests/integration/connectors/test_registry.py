@@ -142,7 +142,7 @@ def test_messages_inside_messages_name_their_place(registry):  # noqa: F811
     assert codec.decode(payload) == {"user": "ada", "cents": 3}
 
 
-def test_a_payload_with_an_unknown_id_another_type_or_no_id_is_a_broken_record(registry):  # noqa: F811
+def test_a_payload_with_a_wrong_or_missing_schema_id_is_a_broken_record(registry):  # noqa: F811
     number = register(
         registry, f"{topic()}-value", {"type": "object", "properties": {"a": {"type": "integer"}}}, schemaType="JSON"
     )

@@ -141,7 +141,7 @@ def test_no_error_shows_a_secret(where, request, tmp_path, monkeypatch, caplog, 
 
 
 @pytest.mark.parametrize("password", ODD)
-def test_a_password_that_is_not_encoded_as_it_should_be_is_not_shown(password):
+def test_a_wrongly_encoded_password_is_not_shown(password):
     for scheme, read in (("etcd", Address.parse), ("nats", nats_server), ("mqtt", mqtt_broker)):
         url = f"{scheme}://ada:{password}@host:1"
         try:
@@ -236,7 +236,7 @@ def test_no_command_shows_a_secret(closed):
         assert SECRET not in text, text
 
 
-def test_a_run_on_spark_shows_a_secret_in_no_setting_process_manifest_or_file(spark, tmp_path):
+def test_a_run_on_spark_shows_a_secret_nowhere(spark, tmp_path):
     with running_nats(tmp_path / "nats", user=f"ada:{SECRET}") as nats:
         nats.make_stream("orders")
         nats.make_stream("out", "out.>", allow_atomic=True)

@@ -39,7 +39,7 @@ def test_tasks_whose_columns_differ_where_nothing_declares_them(harnessed, state
     assert kept.calls == [(2, "struct<n:double>", [(("n", 1.0),), (("n", 2.5),)])]
 
 
-def test_columns_that_do_not_go_together_are_an_error_that_says_what_to_declare(harnessed):
+def test_incompatible_columns_are_an_error_that_says_what_to_declare(harnessed):
     harness = harnessed(sinks.for_each_batch(print), "memory:unlike")
     with pytest.raises(StepError, match=r"sink 'out'.*returns="):
         harness.stage(2, [{"n": 1}], [{"n": "x"}])

@@ -58,7 +58,7 @@ def test_messages_keep_their_order_and_stand_under_their_topic(topic):
     ]
 
 
-def test_a_broker_that_was_gone_fails_the_publish_and_gets_it_when_it_is_back(tmp_path):
+def test_a_returned_broker_gets_the_output_of_a_failed_publication(tmp_path):
     with running_broker(tmp_path) as broker:
         topic = Topic(broker, [], "t")
         sink = DrivenSink(topic)
@@ -72,7 +72,7 @@ def test_a_broker_that_was_gone_fails_the_publish_and_gets_it_when_it_is_back(tm
             assert [json.loads(data)["id"] for _, data in broker.settled(found)] == list(range(5))
 
 
-def test_a_broker_that_is_not_there_or_refuses_is_said_before_the_job_starts(broker):
+def test_a_missing_or_refusing_broker_is_reported_before_the_start(broker):
     with pytest.raises(ConnectorError, match="refuses the user"):
         sinks.mqtt(broker.url.replace("sEcReT", "wrong"), "a", timeout=IN_TIME).start("j")
     with pytest.raises(ConnectorUnavailable, match="does not answer"):

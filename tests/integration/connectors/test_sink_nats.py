@@ -97,7 +97,7 @@ def test_a_commit_that_was_cut_off_goes_on_behind_its_marker(stream, monkeypatch
     assert numbers(stream) == list(range(11))
 
 
-def test_a_run_that_was_paused_in_the_middle_of_a_commit_is_refused_by_the_server(stream, monkeypatch):
+def test_a_run_that_was_paused_in_a_commit_is_refused_by_the_server(stream, monkeypatch):
     """It has looked at the marker, and sends when another run has gone on long since."""
     monkeypatch.setattr(nats_publishing, "_BATCH", 4)
     stream.settings["timeout"] = "30 s"
@@ -171,7 +171,7 @@ def test_a_run_that_was_overtaken_between_two_publications_looks_again(stream, r
     assert numbers(stream) == [2, 3, 4]
 
 
-def test_a_server_that_comes_back_between_two_publications_gets_the_second_once(guarded):
+def test_a_server_that_returns_between_publications_gets_the_second_once(guarded):
     stream = Stream(guarded, patience="30 s")
     run = DrivenSink(stream)
     try:
@@ -194,7 +194,7 @@ def test_output_of_another_life_of_the_job_is_refused(stream):
     assert numbers(stream) == [2, 3]
 
 
-def test_without_atomic_batches_a_commit_that_is_there_whole_is_known_beyond_the_window(nats):  # noqa: F811
+def test_a_complete_commit_is_known_beyond_the_window_without_atomic_batches(nats):  # noqa: F811
     stream = Stream(nats, atomic=False)
     stream.name = f"w-{uuid.uuid4().hex}"
     nats.make_stream(stream.name, duplicate_window=0.1)

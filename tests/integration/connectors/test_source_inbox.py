@@ -210,7 +210,7 @@ def with_a_bad_one(url, bad):
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_a_bad_event_stops_the_job_and_the_error_says_how_to_go_on_without_it(url, bad):
+def test_a_bad_event_stops_the_job_and_the_error_says_how_to_skip_it(url, bad):
     with_a_bad_one(url, bad)
     source = reader(url)
     start = source.start()
@@ -226,7 +226,7 @@ def test_a_bad_event_stops_the_job_and_the_error_says_how_to_go_on_without_it(ur
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_a_bad_event_goes_to_the_dead_letters_once_and_the_job_goes_on(url, bad):
+def test_a_bad_event_goes_to_the_dead_letters_once_and_the_job_continues(url, bad):
     with_a_bad_one(url, bad)
     source = reader(url, dead_letters=f"{url}-dead")
     start = source.start()
@@ -311,7 +311,7 @@ def test_a_skipped_event_that_can_be_read_is_read(url):
 
 
 @pytest.mark.parametrize("kind", ["file", "nats"])
-def test_an_inbox_that_is_shorter_than_what_was_read_is_refused_with_both_numbers(url, nats, kind):  # noqa: F811
+def test_an_inbox_shorter_than_the_position_is_refused_with_both_numbers(url, nats, kind):  # noqa: F811
     if kind == "nats":
         url = nats.url(f"t-{uuid.uuid4().hex}")
     fill(url, range(40), 1)

@@ -31,7 +31,7 @@ class Point(msgspec.Struct):
     tags: list[str] = []
 
 
-def test_all_there_is_comes_in_batches_read_by_several_tasks_and_a_restart_goes_on(reading):
+def test_items_come_in_batches_read_by_several_tasks_and_a_restart_continues(reading):
     batches = reading.run(iterable(list(range(7)), batch_size=5, partitions=2))
     assert [[row["value"] for row in batch] for batch in batches] == [[0, 1, 2, 3, 4], [5, 6]]
     assert reading.partitions == {0: 2, 1: 2}

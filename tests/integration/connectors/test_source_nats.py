@@ -132,7 +132,7 @@ def test_more_messages_than_one_fetch_has(stream, monkeypatch):
     assert numbers(read(settled(stream, tasks=1))) == list(range(120))
 
 
-def test_what_was_let_go_before_it_was_read_fails_with_both_numbers(stream):
+def test_records_deleted_before_they_were_read_fail_with_both_numbers(stream):
     stream.append([b"%d" % n for n in range(1, 11)])
     with NatsConnection(stream.server.server) as connection:
         connection.call(connection.jetstream.purge_stream(stream.name, seq=6))
@@ -147,7 +147,7 @@ def test_what_was_let_go_before_it_was_read_fails_with_both_numbers(stream):
         read(settled(stream, start=2))
 
 
-def test_another_stream_of_the_same_name_is_not_taken_for_the_one_that_was_read(stream):
+def test_another_stream_of_the_same_name_is_refused(stream):
     stream.append([b"1"])
     with pytest.raises(ConnectorError, match="ends at sequence 1, and the job has read up to 7"):
         DrivenSource(stream).end({stream.name: 8})

@@ -65,7 +65,7 @@ def strict_nats(tmp_path_factory, certificates):
         yield server
 
 
-def test_nats_with_an_authority_of_one_s_own_and_a_password_with_odd_characters(secure_nats, certificates):
+def test_nats_accepts_a_private_authority_and_a_password_with_odd_characters(secure_nats, certificates):
     url = f"{secure_nats.url('orders').replace('nats://', 'tls://')}?ca={certificates}/ca.pem"
     with open_inbox(url, 4) as inbox:
         assert inbox.n_shards == 4

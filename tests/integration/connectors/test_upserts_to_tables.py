@@ -97,7 +97,7 @@ def test_several_changes_of_a_key_count_as_the_last(changed):
     assert rows() == [(1, "c")]
 
 
-def test_an_expression_says_what_is_deleted_and_a_repeated_publication_changes_nothing(changed):
+def test_an_expression_selects_deletes_and_republishing_changes_nothing(changed):
     harness, rows = changed(delete=pc.field("v") == "")
     harness.publish(2, harness.stage(2, [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}]))
     tokens = harness.stage(3, [{"k": 1, "v": ""}])

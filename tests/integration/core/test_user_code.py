@@ -50,13 +50,13 @@ def check_error(error):
     check_traceback(str(error.__cause__).strip())
 
 
-def test_an_error_in_memory_names_the_users_frames_and_has_the_traceback_as_its_cause():
+def test_an_error_in_memory_names_user_frames_and_has_the_cause():
     with pytest.raises(StepError) as raised:
         run_in_memory(failing_job())
     check_error(raised.value)
 
 
-def test_an_error_on_spark_names_the_users_frames_and_has_the_traceback_as_its_cause(spark, tmp_path):
+def test_an_error_on_spark_names_user_frames_and_has_the_cause(spark, tmp_path):
     job = failing_job()
     job.state = f"file://{tmp_path}/state"
     with pytest.raises(StepError) as raised:
@@ -64,7 +64,7 @@ def test_an_error_on_spark_names_the_users_frames_and_has_the_traceback_as_its_c
     check_error(raised.value)
 
 
-def test_an_error_of_the_operator_tester_has_the_users_error_as_its_cause_with_the_users_frames_alone():
+def test_an_error_of_the_step_tester_has_the_users_error_as_cause():
     tester = StepTester(lambda s: s.map("name", step))
     with pytest.raises(StepError) as raised:
         tester.send("ada", {"n": 1})
@@ -87,7 +87,7 @@ def test_a_cause_that_the_user_chained_is_in_the_traceback():
     assert text.endswith("ValueError: no user")
 
 
-def test_frames_of_installed_packages_are_in_the_traceback_and_not_in_the_message():
+def test_frames_of_packages_are_in_the_traceback_not_in_the_message():
     with pytest.raises(StepError, match=rf"JSONDecodeError: .* \({HERE}:\d+ in <lambda>\)$") as raised:
         run_in_memory(failing_job(lambda record: json.loads("{")))
     assert "json/decoder.py" in str(raised.value.__cause__)

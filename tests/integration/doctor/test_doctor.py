@@ -34,7 +34,7 @@ def test_the_command_prints_lines_or_json_and_exits_with_0(spark, tmp_path):
     assert {"subject", "level", "text", "fix"} == set(report["findings"][0])
 
 
-def test_the_command_exits_with_1_and_says_how_to_fix_what_is_missing(tmp_path):
+def test_the_command_exits_with_1_and_says_how_to_fix_each_problem(tmp_path):
     ended = CliRunner().invoke(app, ["doctor", "--state", "s3:", "--remote", "sc://127.0.0.1:1"])
     assert ended.exit_code == 1
     assert "missing  state: the URL s3: names no place" in ended.output

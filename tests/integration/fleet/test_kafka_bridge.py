@@ -64,7 +64,7 @@ def check(url, count):
         assert numbers == sorted(numbers)
 
 
-def test_a_bridge_that_is_killed_before_kafka_knows_stores_each_record_once(kafka, topic, tmp_path):  # noqa: F811
+def test_a_bridge_killed_before_its_commit_stores_each_record_once(kafka, topic, tmp_path):  # noqa: F811
     url, key = f"{tmp_path}/inbox", ("--key", "user")
     produce(kafka, topic, 0, 200)
     killed = bridge(kafka, topic, url, *key, faults="kafka-bridge.stored=kill")
@@ -81,7 +81,7 @@ def test_a_bridge_that_is_killed_before_kafka_knows_stores_each_record_once(kafk
     check(url, 310)
 
 
-def test_a_record_that_is_no_event_stops_the_bridge_or_goes_to_the_dead_letters(kafka, topic, tmp_path):  # noqa: F811
+def test_a_record_that_is_no_event_stops_the_bridge_or_is_a_dead_letter(kafka, topic, tmp_path):  # noqa: F811
     url, letters = f"{tmp_path}/inbox", f"{tmp_path}/letters"
     produce(kafka, topic, 0, 20)
     producer = Producer({"bootstrap.servers": kafka.brokers})
@@ -126,7 +126,7 @@ def test_what_cannot_work_is_said(kafka, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("name", ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"])
-def test_a_group_without_a_coordinator_is_asked_again_and_other_errors_are_not(name):
+def test_a_group_without_a_coordinator_is_retried_and_other_errors_are_not(name):
     # A broker under load answers so for a moment; no test can make it.
     answers = [
         KafkaException(KafkaError(getattr(KafkaError, name))),

@@ -40,7 +40,7 @@ def test_every_key_has_the_value_of_its_shard_s_holder(fleet):
     assert job.show().event_count == 250
 
 
-def test_verifying_reads_what_all_runs_need_and_names_what_is_damaged(fleet):
+def test_verify_reads_the_files_of_all_runs_and_names_damaged_ones(fleet):
     job = StoredJob("orders", state=fleet.store.url)
     sound = job.verify()
     assert sound.problems == ()

@@ -125,7 +125,7 @@ def counted() -> dict[tuple, int]:
     }
 
 
-def test_figures_of_a_job_that_is_killed_and_resumed_equal_an_independent_count(tmp_path):
+def test_figures_of_a_killed_and_resumed_job_equal_an_independent_count(tmp_path):
     first_port, second_port = free_ports(2)
     # The third batch is held up before its commit: two are committed, and the run is killed there.
     with running(tmp_path, first_port, "commit.before=delay:600@3") as process:

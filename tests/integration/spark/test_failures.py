@@ -45,12 +45,12 @@ def test_of_several_exceptions_the_last_with_its_name_where_it_is_not_ours():
     assert summary_line(Exception(TASK)) == "zlib.error: Error -3 while decompressing"
 
 
-def test_of_an_error_of_spark_its_first_line_without_what_says_nothing():
+def test_a_spark_error_is_shortened_to_its_first_meaningful_line():
     wrapped = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: No space left SQLSTATE: XXKST\n=== Streaming"
     assert summary_line(Exception(wrapped)) == "No space left"
 
 
-def test_an_error_of_spark_at_the_start_is_told_by_its_deepest_cause(spark, tmp_path, monkeypatch):
+def test_a_spark_error_at_the_start_shows_its_deepest_cause(spark, tmp_path, monkeypatch):
     def fails(spark, plan):
         raise PySparkException(
             "Job aborted\n\tat org.apache\nCaused by: java.io.IOException: no host answers\n\tat org.apache"

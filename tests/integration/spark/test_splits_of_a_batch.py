@@ -67,7 +67,7 @@ def test_a_batch_that_each_task_reads_keeps_the_order_of_its_file(tmp_path, spar
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_batches_without_a_shuffle_run_in_two_processes_beside_the_driver(tmp_path, spark, monkeypatch, crashes):
+def test_batches_without_a_shuffle_run_in_two_processes_next_to_the_driver(tmp_path, spark, monkeypatch, crashes):
     accepts, kept = WorkerPool.accepts, []
 
     def await_ready(pool: WorkerPool, layout: Layout) -> bool:

@@ -49,7 +49,7 @@ def write(folder, number: int, amounts: list[int | None]) -> None:
 PART, WHOLE = ["user", "amount"], ["note", "user", "amount"]
 
 
-def test_rejected_records_are_whole_and_so_is_all_that_is_read_after_them(spark, tmp_path, columns_read):
+def test_rejected_records_are_complete_and_so_are_all_later_reads(spark, tmp_path, columns_read):
     for number, amounts in enumerate([[1, 2], [3, None], [4, 5]]):
         write(tmp_path / "in", number, amounts)
     job = Job("j", state=f"file://{tmp_path}/state")

@@ -194,7 +194,7 @@ def test_no_process_outlives_the_driver_whatever_it_does():
     eventually(lambda: not Path(f"/proc/{pid}").exists(), "the end of the process")
 
 
-def test_a_batch_that_is_given_up_half_way_leaves_no_answer_for_the_next_one(workers, run, tmp_path):
+def test_an_abandoned_batch_leaves_no_answer_for_the_next_one(workers, run, tmp_path):
     await_ready(workers, 2)
     spec = msgspec.structs.replace(run.spec(2, f"{tmp_path}/local"), shared_key="value")
     with pytest.raises(TypeError):
@@ -208,7 +208,7 @@ def warnings(caplog) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
-def test_processes_that_cannot_start_are_given_up_and_the_driver_goes_on(run, monkeypatch, caplog):
+def test_processes_that_cannot_start_are_abandoned_and_the_run_continues(run, monkeypatch, caplog):
 
     def refused(*_, **__):
         raise BlockingIOError("no more processes")
@@ -239,7 +239,7 @@ def test_processes_that_end_while_they_start_are_given_up(caplog):
     assert "a process ended before it had a batch, with status 1" in told
 
 
-def test_a_batch_fails_when_all_its_tasks_have_ended_and_those_who_live_run_the_next(workers, run, tmp_path):
+def test_a_batch_fails_after_all_tasks_ended_and_survivors_run_the_next(workers, run, tmp_path):
     await_ready(workers, 2)
     spec = msgspec.structs.replace(run.spec(2, f"{tmp_path}/local"), shared_key="value")
     hands = [[(0, Numbers((1,), "crashes"))], [(0, Numbers((1, 2, 3)))]]
@@ -250,9 +250,7 @@ def test_a_batch_fails_when_all_its_tasks_have_ended_and_those_who_live_run_the_
     assert ran(workers, run, run.spec(1, f"{tmp_path}/local"), Numbers((1,)))[0].counts["in"] == 1
 
 
-def test_batches_that_they_never_bring_to_an_end_are_left_to_tasks_and_that_is_told_once(
-    workers, run, tmp_path, caplog
-):
+def test_batches_that_processes_never_finish_go_to_spark_with_one_warning(workers, run, tmp_path, caplog):
     await_ready(workers)
     spec = run.spec(1, f"{tmp_path}/local")
     for _ in range(worker_pool._FAILURES):

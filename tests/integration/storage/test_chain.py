@@ -149,7 +149,7 @@ def test_a_late_writer_is_not_fooled_by_the_rest_of_another_late_one(store):
     assert rest.head() == ChainRecord(9, b"9")
 
 
-def test_a_writer_whose_base_was_trimmed_while_its_record_is_newest_has_appended(store, monkeypatch):
+def test_a_record_that_is_newest_counts_although_its_base_was_trimmed(store, monkeypatch):
     chain = begun(store, 3)
     other = Chain(store, "chain")
     monkeypatch.setattr("tidewheel._storage.chain.faults.point", lambda name: other.trim(100))
@@ -157,7 +157,7 @@ def test_a_writer_whose_base_was_trimmed_while_its_record_is_newest_has_appended
     assert chain.numbers() == [4]
 
 
-def test_a_writer_who_cannot_know_whether_others_built_on_its_record_is_fenced(store, monkeypatch):
+def test_a_writer_that_cannot_know_if_others_built_on_its_record_is_fenced(store, monkeypatch):
     chain, other = begun(store, 3), Chain(store, "chain")
 
     def overtaken(name):

@@ -36,7 +36,7 @@ def sums(job: Job) -> dict:
     return dict(StoredJob(job.name, state=job.state).scan("sum"))
 
 
-def test_a_run_on_spark_goes_on_where_it_was_after_batches_in_memory(spark, tmp_path):
+def test_a_run_on_spark_continues_its_positions_after_batches_in_memory(spark, tmp_path):
     put(tmp_path / "in", "a", "ada", 1)
     assert run(spark, totals(tmp_path)) == {"ada": 1}
     offsets = StoredJob("totals", state=f"file://{tmp_path}/state").show().source_offsets
@@ -55,7 +55,7 @@ def test_a_run_on_spark_goes_on_where_it_was_after_batches_in_memory(spark, tmp_
     assert run(spark, totals(tmp_path, source="orders")) == {"ada": 1211, "bob": 3}
 
 
-def test_a_memory_run_on_the_state_of_a_real_job_says_so_and_how_to_leave_that_job_alone(spark, tmp_path, caplog):
+def test_a_memory_run_on_the_state_of_a_real_job_warns(spark, tmp_path, caplog):
     put(tmp_path / "in", "a", "ada", 1)
     run(spark, totals(tmp_path))
     with caplog.at_level(logging.WARNING, "tidewheel"), MemoryRun(totals(tmp_path)):
@@ -73,7 +73,7 @@ def test_a_memory_run_on_the_state_of_a_real_job_says_so_and_how_to_leave_that_j
     assert (sums(totals(tmp_path)), sums(totals(tmp_path, "trial"))) == ({"ada": 1}, {"ada": 6})
 
 
-def test_a_run_on_spark_reads_its_sources_from_their_beginning_after_a_memory_run(spark, tmp_path, caplog):
+def test_a_run_on_spark_after_a_memory_run_reads_sources_from_the_start(spark, tmp_path, caplog):
     with MemoryRun(totals(tmp_path)) as memory:
         for _ in range(2):
             memory.batch({"in": [{"user": "ada", "n": 100}]})

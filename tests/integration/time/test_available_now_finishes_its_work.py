@@ -26,7 +26,7 @@ def starts(out):
     return [(row["start"], row["n"]) for row in out.records]
 
 
-def test_what_is_due_goes_out_before_the_run_ends_and_the_rest_stays_open():
+def test_due_results_are_emitted_before_the_run_ends_and_others_stay_open():
     job = windowed([], collect(), "memory:finish-once")
     state = "memory:finish-state"
     first = run_in_memory(job, [{"in": events(1, 5)}, {"in": events(25)}], flush=False, state=state)
@@ -50,7 +50,7 @@ class Echo(StatefulLogic[int]):
         output.send(Message("x", {"k": "x", "at": timer.time + 20}, timer.time + 20))
 
 
-def test_an_epoch_that_brings_out_data_from_which_another_epoch_follows_is_followed_too():
+def test_an_epoch_whose_data_causes_another_epoch_is_followed_by_it():
     job, out = Job("cascade", state="memory:finish-cascade", n_shards=4), collect()
     timed = job.source("in", iterable([]), value=dict).assign_timestamps("at", "at", unit="ns")
     echoed = timed.key_by("by", "k").stateful_op("echo", Echo(), default=0)
@@ -64,7 +64,7 @@ def test_an_epoch_that_brings_out_data_from_which_another_epoch_follows_is_follo
         assert (starts(out), run.run.head.delivered_epoch) == ([(0, 2), (20, 1)], 31)
 
 
-def test_silence_is_no_data_an_input_that_advances_with_the_machines_clock_does_not_keep_the_run_alive():
+def test_an_input_that_follows_the_machines_clock_does_not_keep_a_run_alive():
     clock, out = Clock(), collect()
     with MemoryRun(windowed([], out, "memory:finish-silent", advance_after="1 ms"), clock=clock) as run:
         run.batch({"in": events(1, 5)})
@@ -94,7 +94,7 @@ def test_a_run_that_died_before_it_had_finished_is_finished_by_the_next():
     assert starts(out) == [(0, 1)]
 
 
-def test_two_runs_with_available_now_leave_nothing_that_one_that_runs_on_would_have_emitted_on_spark(spark, tmp_path):
+def test_two_bounded_runs_emit_what_one_unbounded_run_emits_on_spark(spark, tmp_path):
     items = events(1, 5, 12, 25, 31, 47)
 
     def job(many, out, state):

@@ -29,7 +29,7 @@ def job_of(items, folder, out):
     return job
 
 
-def test_a_stream_that_goes_quiet_closes_within_a_tick_after_runs_without_ticks(spark, tmp_path):
+def test_a_quiet_stream_closes_within_a_tick_after_runs_without_ticks(spark, tmp_path):
     first, out = job_of([1, 2], tmp_path, collect()), collect()
     first.run(until="caught-up", options=RunOptions(spark=spark, local=f"{tmp_path}/local"))
     job = job_of([1, 2, 3, 11, 12], tmp_path, out)

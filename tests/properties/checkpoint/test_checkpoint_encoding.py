@@ -83,7 +83,7 @@ def test_what_is_encoded_comes_back_whole(state):
 
 
 @given(checkpoint_states())
-def test_equal_checkpoints_give_equal_bytes_whatever_the_order_of_their_mappings(state):
+def test_equal_checkpoints_give_equal_bytes_in_any_order_of_mappings(state):
     turned = state.replace(
         **{
             field.name: dict(reversed(list(value.items())))
@@ -270,7 +270,7 @@ def test_a_newer_format_version_is_refused_with_both_versions():
         decode(envelope.seal(MAGIC, VERSION + 1, b"whatever a later version has"))
 
 
-def test_an_older_format_version_is_refused_with_both_versions_and_a_way_out():
+def test_an_older_format_is_refused_with_both_versions_and_a_way_out():
     with pytest.raises(StateError, match=r"version 1, .*reads versions 2 to 9; go on with the Tidewheel that wrote it"):
         decode(envelope.seal(MAGIC, 1, b"whatever an earlier version had"))
 

@@ -26,7 +26,7 @@ def history(seed: int) -> Simulation:
 
 
 @pytest.mark.parametrize("histories", [2000, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_whatever_happens_every_event_counts_once_and_every_shard_has_one_owner(histories):
+def test_every_event_counts_once_and_every_shard_has_one_owner(histories):
     """A failure names its seed, which gives the same history again."""
     moved = repeated = removed = reclaimed = 0
     for seed in range(histories):

@@ -77,7 +77,7 @@ class WindowNode(MemoryNode):
 
 
 @pytest.mark.parametrize("kind", sorted(WINDOWS))
-def test_a_node_whose_clock_is_ahead_emits_what_the_shards_that_it_adopts_owe(kind, tmp_path):
+def test_a_node_with_a_fast_clock_emits_what_its_adopted_shards_owe(kind, tmp_path):
     fleet = Fleet(tmp_path)
     try:
         a, b, c = nodes = started(fleet, "a", "b", "c", node=type("Node", (WindowNode,), {"kind": kind}))
@@ -119,7 +119,7 @@ epochs = st.none() | st.integers(0, 5)
 
 
 @given(st.dictionaries(st.integers(0, 7), epochs), epochs)
-def test_the_shards_behind_and_the_delivered_epoch_say_what_each_shard_got(epochs_of, delivered):
+def test_shards_behind_and_the_delivered_epoch_say_what_each_shard_got(epochs_of, delivered):
     delivered = latest([*epochs_of.values(), delivered])
     lagging = shards_behind(epochs_of, delivered)
     assert all(epoch_of(shard, delivered, lagging) == epoch for shard, epoch in epochs_of.items())

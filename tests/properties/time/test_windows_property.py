@@ -57,7 +57,7 @@ def build(windows):
 @pytest.mark.parametrize("windows", WINDOWS, ids=str)
 @settings(max_examples=25, deadline=None)
 @given(script=scripts())
-def test_windows_hold_what_is_on_time_and_fire_with_the_first_epoch_that_passes_them(windows, script):
+def test_windows_hold_messages_in_time_and_fire_with_the_first_later_epoch(windows, script):
     model = modelled(script)
     outputs, late = driven(script, build(windows))
     want = expected(windows, model.events())
@@ -91,7 +91,7 @@ def test_with_input_in_order_the_results_do_not_depend_on_the_boundaries(one, ot
 @pytest.mark.parametrize("combined", [False, True])
 @settings(max_examples=15, deadline=None)
 @given(script=scripts())
-def test_with_allowed_lateness_the_last_result_of_a_window_holds_all_that_was_taken(combined, script):
+def test_with_lateness_the_last_result_of_a_window_has_all_accepted_messages(combined, script):
     model = modelled(script)
     lost = collect()
 

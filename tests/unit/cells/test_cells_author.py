@@ -71,7 +71,7 @@ def test_what_newer_versions_add_is_passed_over():
     assert records.decode(msgspec.msgpack.encode(newer), "x").author == authors.Author("ann", "web-1", "a", 1.5)
 
 
-def test_a_value_that_is_not_shown_leaves_the_author_of_the_one_that_is(tmp_path, connection):
+def test_a_hidden_value_does_not_change_the_author_of_the_shown_one(tmp_path, connection):
     issuer = cells.TicketIssuer("at least 32 characters, and better ones", audience="x")
     validator = cells.TicketValidator("at least 32 characters, and better ones", audience="x")
     reader = connection.reader("x", int).require_ticket(validator)

@@ -97,7 +97,7 @@ def test_what_a_writer_of_another_mind_wrote_is_refused():
         ValueCodec(Point).decode(ValueCodec(str).encode("text", "", ""), "cell x", "Point")
 
 
-def test_dicts_with_numbers_for_keys_have_the_same_bytes_whatever_their_order():
+def test_dicts_with_number_keys_have_the_same_bytes_in_any_order():
     class Rates(msgspec.Struct):
         by_id: dict[int, set[str]]
         at: datetime.datetime
@@ -118,7 +118,7 @@ def test_dicts_with_numbers_for_keys_have_the_same_bytes_whatever_their_order():
         (dict[str, dict[int | None, int]], "none"),
     ],
 )
-def test_keys_that_could_never_be_written_are_refused_where_the_cell_is_declared(declared, kind):
+def test_keys_that_cannot_be_written_are_refused_at_the_declaration(declared, kind):
     with pytest.raises(ConfigError, match=rf"keys of a dict .* kind {kind}\. .*list\[tuple\[KEY, VALUE\]\]"):
         ValueCodec(declared)
     with pytest.raises(ConfigError, match=f"of the kind {kind}"):

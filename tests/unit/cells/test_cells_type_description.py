@@ -89,7 +89,7 @@ def test_a_description_takes_what_the_type_takes(declared, good, bad):
             by_description.encode(value, "here", "T")
 
 
-def test_what_is_left_out_of_a_record_gets_the_default_of_its_program():
+def test_a_missing_field_gets_the_default_of_the_program():
     data = CheckedCodec(describe(Limits)).encode({"low": 1}, "here", "Limits")
     assert ValueCodec(Limits).decode(data, "here", "Limits") == Limits(1)
 

@@ -98,6 +98,6 @@ def test_every_history_made_by_a_real_register_is_accepted(history):
 
 
 @given(histories(), st.randoms())
-def test_a_read_of_a_value_never_written_is_refused_wherever_it_stands(history, chance: random.Random):
+def test_a_read_of_a_value_that_was_never_written_is_refused(history, chance: random.Random):
     called = chance.uniform(-3, 25)
     assert not is_linearizable([*history, read(called, called + 1, "never written")])

@@ -55,7 +55,7 @@ def test_checkpoints_are_frozen_and_hash_as_their_identity():
     assert state.replace(event_count=1) != state
 
 
-def test_files_are_those_of_all_shards_of_the_driver_and_of_tables_each_once():
+def test_the_files_of_a_checkpoint_are_listed_once_each():
     state = full_state()
     assert {file.name for file in state.files() - state.replace(tables={}).files()} == {"state/1.table"}
     state = state.replace(tables={})

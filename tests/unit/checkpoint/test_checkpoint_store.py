@@ -110,7 +110,7 @@ def test_a_run_whose_number_was_taken_is_fenced_and_told_by_whom(url):
     assert job(url).load(2).run == "B"
 
 
-def test_a_run_that_slept_until_its_base_was_trimmed_is_fenced_and_told_by_whom(url):
+def test_a_run_that_slept_until_its_base_was_trimmed_is_fenced_by_name(url):
     sleeper, other = job(url), job(url)
     commit_up_to(sleeper, 2)
     commit_up_to(other, 9, run="B")

@@ -75,7 +75,7 @@ def test_a_declared_type_fixes_the_columns_also_without_values():
     assert batch.to_pylist() == [{"key": "a", "x": 1.0, "labels": []}]
 
 
-def test_a_value_that_does_not_fit_the_columns_is_an_error_that_says_what_to_do():
+def test_a_value_that_does_not_fit_the_columns_is_an_error_with_a_way_out():
     made, _ = columns(["a"], [1])
     with pytest.raises(StateError, match=r"does not fit the columns key, value.*type="):
         made.batch(["b"], ["text"])

@@ -112,7 +112,7 @@ def sweep(checkpoints: StreamCheckpoints, **options):
     return collect(checkpoints, grace=0, now=2**62, **options)
 
 
-def test_a_collection_removes_what_no_kept_checkpoint_needs_and_says_what():
+def test_a_collection_removes_and_reports_what_no_kept_checkpoint_needs():
     world = World()
     for number in range(6):
         world.commit(snapshot=number == 3, output=True)
@@ -132,7 +132,7 @@ def test_a_collection_removes_what_no_kept_checkpoint_needs_and_says_what():
     assert sweep(world.job).files == ()
 
 
-def test_files_of_an_attempt_that_was_never_committed_go_once_they_are_behind():
+def test_files_of_an_uncommitted_attempt_are_collected_later():
     world = World()
     world.commit()
     stray = state_file(2, "r", 0, 7, "delta")
@@ -186,7 +186,7 @@ def test_a_savepoint_holds_its_files_until_it_is_dropped():
     assert {file.name for file in saved.files()} <= set(sweep(world.job).files)
 
 
-def test_a_collection_keeps_files_of_checkpoints_that_a_running_job_makes_meanwhile(monkeypatch):
+def test_a_collection_keeps_files_of_checkpoints_made_meanwhile(monkeypatch):
     """They are more than `keep`, and all of them are kept: somebody may name one, restore it or read it."""
     world = World()
     for _ in range(3):
@@ -259,7 +259,7 @@ def orders():
 
 
 @pytest.mark.parametrize("kind", ["savepoint", "reader"])
-def test_a_pin_made_beside_retention_and_collection_holds_all_its_files_or_is_not_made(kind):
+def test_a_pin_made_during_a_collection_holds_all_its_files_or_fails(kind):
     outcomes = set()
     for order in orders():
         world = World()
@@ -281,7 +281,7 @@ def test_a_pin_made_beside_retention_and_collection_holds_all_its_files_or_is_no
     assert outcomes == {"held", "not made"}
 
 
-def test_a_fork_of_a_savepoint_that_is_dropped_meanwhile_holds_all_its_files_or_is_not_made():
+def test_a_fork_of_a_savepoint_dropped_meanwhile_has_all_files_or_fails():
     outcomes = set()
     for order in orders():
         world = World()

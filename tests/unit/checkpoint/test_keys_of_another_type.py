@@ -127,7 +127,7 @@ def as_text(record):
 
 
 @pytest.mark.parametrize("agg", ["agg", "renamed"])
-def test_state_keeps_the_type_of_its_keys_whatever_its_key_by_and_itself_are_called(agg):
+def test_state_keeps_its_key_type_under_new_names(agg):
     url = fresh()
     stored(numbers(url), {"n": 3})
     # A batch without keys says nothing, and nothing is forgotten by it.
@@ -148,7 +148,7 @@ def test_the_numbers_in_tuple_keys_of_stored_state_keep_their_type():
         stored(numbers(url, key=lambda record: ("a", float(record["n"])), by="by-float"), {"n": 3})
 
 
-def test_new_names_for_the_key_by_and_the_state_behind_it_begin_with_keys_of_another_type():
+def test_a_renamed_key_by_and_state_accept_keys_of_another_type():
     url = fresh()
     stored(numbers(url), {"n": 3})
     job = numbers(url, key=as_text, by="by-text", agg="texts")
@@ -157,7 +157,7 @@ def test_new_names_for_the_key_by_and_the_state_behind_it_begin_with_keys_of_ano
     assert StoredJob(job.name, state=url).get("texts", "3").found
 
 
-def test_a_look_up_by_text_passes_over_the_type_that_keys_do_not_have_and_over_no_other_failure():
+def test_a_text_lookup_ignores_missing_key_types_and_no_other_failure():
     def get(key, failure):
         if isinstance(key, int):
             raise failure

@@ -114,7 +114,7 @@ def test_windows_that_are_open_have_their_start_and_end(window, spans):
     assert found.get("agg", "ada", type=list).value[-1][-1] == 4
 
 
-def test_a_checkpoint_that_does_not_know_the_names_is_shown_as_it_is_stored():
+def test_a_checkpoint_without_names_of_results_is_shown_as_stored():
     codec = msgpack_codec(list)
     fields = result_fields({"n": "sum:a, b"})
     for info in (

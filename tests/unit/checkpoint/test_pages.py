@@ -49,7 +49,7 @@ def manifest(sequence: int, shards, **fields) -> Manifest:
 
 
 @given(st.lists(st.integers(0, 100)), st.integers(0, 300))
-def test_pages_are_written_until_no_more_than_the_bound_stays_and_no_further(sizes, bound):
+def test_pages_are_written_until_the_patches_are_within_the_bound(sizes, bound):
     chosen = pages_to_write(sizes, bound)
     stays = sum(size for place, size in enumerate(sizes) if place not in chosen)
     assert stays <= bound
@@ -63,7 +63,7 @@ def test_what_a_change_says_gives_the_parts_that_it_was_made_of(old, parts):
 
 @given(st.data())
 @settings(max_examples=40)
-def test_any_commits_and_pages_give_what_a_plain_dict_has_and_so_does_each_of_them_when_it_is_read_again(data):
+def test_commits_and_pages_equal_a_plain_dict_also_when_read_again(data):
     place = store()
     checkpoints = StreamCheckpoints(place, "job", inline_bytes=data.draw(st.sampled_from([0, 300, 1 << 20])))
     plain: dict[int, ShardParts] = {}
@@ -105,7 +105,7 @@ def test_a_small_job_has_no_pages_and_a_commit_is_one_object():
     assert [entry.path.split("/")[1] for entry in place.list()] == ["chain"]
 
 
-def test_a_commit_writes_the_pages_of_what_it_changed_and_shares_the_others(paged):
+def test_a_commit_writes_pages_of_changed_groups_and_shares_the_others(paged):
     _, _, first, second = paged
     assert len(first.pages()) == len(second.pages()) == page_count(SHARDS)
     assert len(second.pages() - first.pages()) == 1
@@ -156,7 +156,7 @@ def test_without_a_store_what_is_on_a_page_cannot_be_read(paged):
         decode(encode(second)).shards[1]
 
 
-def test_collection_keeps_the_pages_of_kept_checkpoints_and_savepoints_and_removes_the_others(paged):
+def test_collection_keeps_the_pages_of_kept_checkpoints_and_savepoints(paged):
     place, checkpoints, first, second = paged
     make_savepoint(checkpoints, "before", 1)
     third = checkpoints.commit(manifest(3, second.shards.with_parts({5: None}), parent=2))
@@ -172,7 +172,7 @@ def test_collection_keeps_the_pages_of_kept_checkpoints_and_savepoints_and_remov
     assert dict(StreamCheckpoints(place, "job").latest().shards) == dict(fourth.shards)
 
 
-def test_a_restore_and_a_fork_have_the_shards_of_what_they_go_on_from(paged):
+def test_a_restore_and_a_fork_have_the_shards_of_their_checkpoint(paged):
     place, checkpoints, first, second = paged
     make_savepoint(checkpoints, "here", 2)
     back = restore(checkpoints, 1)
@@ -193,7 +193,7 @@ def test_a_group_that_has_lost_all_its_shards_needs_no_page(paged):
 
 
 @pytest.mark.parametrize("hit", [1, 3])
-def test_a_commit_that_dies_between_its_pages_has_committed_nothing_and_leaves_only_garbage(paged, hit):
+def test_a_commit_that_dies_between_its_pages_leaves_only_garbage(paged, hit):
     place, checkpoints, _, second = paged
     shards = second.shards.with_parts({shard: ShardParts(None, (part(3),)) for shard in range(8)})
     faults.arm(f"commit.page-written=raise@{hit}")
@@ -220,7 +220,7 @@ def _elsewhere(folder):
     return Elsewhere()
 
 
-def test_a_program_that_slept_saves_without_the_pages_that_others_have_let_go():
+def test_a_program_that_slept_saves_without_pages_deleted_meanwhile():
     place = store()
     slept, other = (StreamCheckpoints(place, "job", keep=1, inline_bytes=0) for _ in range(2))
     slept.save(manifest(10, {0: ShardParts(part(1))}))
@@ -233,7 +233,7 @@ def test_a_program_that_slept_saves_without_the_pages_that_others_have_let_go():
     assert dict(StreamCheckpoints(place, "job").latest().shards) == {0: ShardParts(part(1))}
 
 
-def test_a_collection_goes_on_when_another_has_let_go_of_a_checkpoint_that_it_listed(monkeypatch):
+def test_a_collection_continues_if_a_listed_checkpoint_is_deleted(monkeypatch):
     place = store()
     checkpoints = StreamCheckpoints(place, "job", inline_bytes=0)
     for sequence in range(1, 5):
@@ -253,7 +253,7 @@ def test_a_collection_goes_on_when_another_has_let_go_of_a_checkpoint_that_it_li
     assert dict(StreamCheckpoints(place, "job").latest().shards) == {0: ShardParts(part(4))}
 
 
-def test_a_collection_removes_nothing_while_a_kept_checkpoint_lacks_its_page():
+def test_nothing_is_collected_while_a_kept_checkpoint_lacks_its_page():
     place = store()
     checkpoints = StreamCheckpoints(place, "job", inline_bytes=0)
     checkpoints.folder.create(state_file(0, "gone", 0, 0, "delta"), b"x")
@@ -265,7 +265,7 @@ def test_a_collection_removes_nothing_while_a_kept_checkpoint_lacks_its_page():
     assert [entry.path for entry in checkpoints.folder.list("state")] == [state_file(0, "gone", 0, 0, "delta")]
 
 
-def test_a_job_whose_newest_page_is_damaged_is_restored_to_an_older_checkpoint():
+def test_a_job_whose_newest_page_is_damaged_can_be_restored():
     place = store()
     checkpoints = StreamCheckpoints(place, "job", inline_bytes=0)
     checkpoints.commit(manifest(1, {0: ShardParts(part(1))}))
@@ -277,7 +277,7 @@ def test_a_job_whose_newest_page_is_damaged_is_restored_to_an_older_checkpoint()
 
 
 @pytest.mark.parametrize("at", [None, 1])
-def test_a_reader_of_a_checkpoint_without_its_page_is_told_and_does_not_look_for_ever(at):
+def test_a_reader_of_a_checkpoint_without_its_page_raises_soon(at):
     place = store()
     checkpoints = StreamCheckpoints(place, "job", inline_bytes=0)
     head = checkpoints.commit(manifest(1, {0: ShardParts(part(1))}))
@@ -288,7 +288,7 @@ def test_a_reader_of_a_checkpoint_without_its_page_is_told_and_does_not_look_for
 
 
 @pytest.mark.parametrize("on_page", [True, False])
-def test_a_shard_in_a_group_that_it_is_not_of_is_refused_when_the_group_is_read(on_page):
+def test_a_shard_in_a_group_of_others_is_refused_at_reading(on_page):
     place = store()
     checkpoints = StreamCheckpoints(place, "job", inline_bytes=0 if on_page else 1 << 20)
     many = tuple(map(part, range(2, 2000)))

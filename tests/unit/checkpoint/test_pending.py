@@ -29,14 +29,14 @@ def test_a_restore_that_keeps_output_voids_nothing():
     assert restored(commit(3), commit(6), "run", keep_output=True).retract is None
 
 
-def test_output_that_may_not_be_published_is_carried_on_under_its_own_sequence():
+def test_unpublishable_output_is_carried_under_its_own_sequence():
     claim = commit(4, "claim", **carried(commit(3)))
     for target in (commit(3), claim):
         done = restored(target, claim, "run", keep_output=False)
         assert (done.outputs, outputs_of(done)) == (commit(3).outputs, 3)
 
 
-def test_once_a_batch_follows_a_restore_nothing_is_owed_and_what_was_void_is_remembered():
+def test_after_the_first_batch_of_a_restore_only_void_output_is_recorded():
     done = restored(commit(3), commit(6), "run", keep_output=False)
     claimed = done.replace(kind="claim")
     assert retracted(claimed) == (Span(3, 7),)
@@ -54,28 +54,28 @@ def test_a_second_restore_before_any_run_keeps_what_the_first_made_void():
     assert restored(claimed, claimed, "run", keep_output=False).retract == Span(3, 9)
 
 
-def test_what_a_restore_left_to_be_taken_back_is_void_again_when_it_is_the_target():
+def test_a_second_restore_keeps_pending_retractions_void():
     """The restore was itself undone before any run, so its retraction never happened."""
     first = restored(commit(3), commit(6), "run", keep_output=False)
     undone = restored(commit(5), first, "run", keep_output=False)
     assert restored(first, undone, "run", keep_output=False).retract == Span(3, 9)
 
 
-def test_a_restore_to_what_an_earlier_one_left_behind_makes_its_output_valid_again():
+def test_a_restore_to_an_abandoned_checkpoint_makes_its_output_valid_again():
     first = restored(commit(3), commit(6), "run", keep_output=False)
     second = restored(commit(5), first, "run", keep_output=False)
     assert second.retract == Span(5, 8)
     assert retracted(second) == ()
 
 
-def test_the_sinks_that_have_void_output_are_those_that_published_after_the_checkpoint():
+def test_sinks_that_published_after_the_checkpoint_have_void_output():
     newest = commit(6, sinks={OUT: 5, ("late", ""): 3})
     done = restored(commit(3), newest, "run", keep_output=False)
     assert (void_sinks(newest), void_sinks(done)) == ([], [OUT])
     assert void_sinks(restored(commit(3), newest, "run", keep_output=True)) == []
 
 
-def test_a_sink_that_has_taken_back_is_asked_again_by_a_restore_to_before_what_it_still_has():
+def test_a_restore_before_a_sinks_output_asks_for_another_retraction():
     claimed = restored(commit(3), commit(6, sinks={OUT: 5}), "run", keep_output=False).replace(kind="claim")
     batch = commit(9, **settled(claimed))
     assert batch.sinks == {OUT: 3}

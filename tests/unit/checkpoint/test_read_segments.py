@@ -59,7 +59,7 @@ def test_a_join_has_two_sides(state):
     assert result_of(Job("job", state=state), {}).states["join"] == dict(stored.scan("join", type=list))
 
 
-def test_where_two_checkpoints_differ_the_segments_of_a_join_are_told(state):
+def test_differing_join_segments_of_two_checkpoints_are_reported(state):
     stored = StoredJob("job", state=state)
     newest = stored.show()
     (join,) = (table for table in stored.diff(newest.sequence - 2, None) if table.table == "join")

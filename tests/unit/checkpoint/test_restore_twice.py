@@ -77,7 +77,7 @@ def test_output_that_the_first_restore_made_void_is_taken_back(tmp_path, again):
     assert (job.output(), job.total()) == ([1, 20, 30], 51)
 
 
-def test_a_start_that_claimed_and_died_leaves_the_void_output_to_the_next_restore(tmp_path):
+def test_a_start_that_dies_after_its_claim_leaves_void_output_to_the_next(tmp_path):
     job = Stored(tmp_path)
     job.run(1)
     job.stored.savepoint("one")

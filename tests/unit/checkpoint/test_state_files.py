@@ -40,7 +40,7 @@ def stored(store: Any, name: str, size: int) -> FileRef:
     return FileRef(name, len(data), checksum)
 
 
-def test_files_are_kept_as_far_as_there_is_room_and_the_rest_is_read_shard_by_shard():
+def test_files_are_cached_while_there_is_room_and_then_read_by_shard():
     store = open_store("memory:state-files")
     small, large = stored(store, "small", 100_000), stored(store, "large", 2_000_000)
     reads = Reads(store)

@@ -150,7 +150,7 @@ def test_cells_list_of_a_job_shows_type_default_value_and_version(state):
     assert "by tidewheel cells set" in author
 
 
-def test_cells_at_a_url_of_their_own_are_opened_only_where_the_user_says(tmp_path):
+def test_cells_at_another_url_are_opened_only_if_the_user_names_it(tmp_path):
     state, cells = str(tmp_path / "state"), f"file:{tmp_path}/cells"
     with MemoryRun(live(state, cells=cells)) as run:
         run.batch({"in": [1]})
@@ -174,7 +174,7 @@ def test_a_job_of_an_earlier_version_says_what_to_do(state):
     assert "start it once" in cli("cells", "list", "--job", "live", "--state", state, status=1)
 
 
-def test_the_cells_of_a_job_that_was_never_started_are_known_once_it_has_been(tmp_path, state):
+def test_the_cells_of_a_job_are_known_after_its_first_start(tmp_path, state):
     for command in (("list",), ("get", "threshold"), ("set", "threshold", "2")):
         error = cli("cells", *command, "--job", "other", "--state", state, status=1)
         assert (
@@ -222,7 +222,7 @@ def test_a_cell_of_another_type_begins_anew_once_it_is_cleared(state, declared_b
     assert cli("cells", "get", "threshold", "-j", "live", "-s", state) == '"low"\n'
 
 
-def test_a_running_job_goes_on_with_its_default_when_its_cell_is_cleared(state):
+def test_a_running_job_uses_the_default_when_its_cell_is_cleared(state):
     with MemoryRun(live(state)) as run:
         cli("cells", "set", "threshold", "2", "--job", "live", "--state", state)
         cli("cells", "clear", "threshold", "--job", "live", "--state", state)

@@ -81,7 +81,7 @@ def test_a_plain_line_per_batch_where_there_is_no_terminal(program, ran):
     assert "\x1b" not in found.stdout
 
 
-def test_a_terminal_that_is_gone_takes_no_lines_and_makes_no_run_fail():
+def test_a_closed_terminal_does_not_fail_a_run():
     leader, terminal = os.openpty()
     with os.fdopen(terminal, "w") as file:
         progress = LineProgress(Console(file=file, force_terminal=True))

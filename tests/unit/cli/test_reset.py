@@ -104,7 +104,7 @@ def test_reset_with_output_lets_the_job_begin_anew(program, state, tmp_path):
     assert outputs(tmp_path) == first
 
 
-def test_output_that_outlived_its_state_is_told_of_and_can_be_reset(program, state, tmp_path):
+def test_output_that_outlived_its_state_is_reported_and_can_be_reset(program, state, tmp_path):
     run_once(program)
     cli("reset", "counts", "--state", state, "--yes")
     with pytest.raises(StateError, match=r"tidewheel reset PROGRAM\.py --output"):
@@ -122,7 +122,7 @@ def test_reset_refuses_while_the_job_runs(program, state):
     assert StoredJob("counts", state=state).get("count", 1).value == 2
 
 
-def test_reset_refuses_a_job_whose_files_a_fork_needs_and_lets_go_of_those_it_shares(state):
+def test_reset_refuses_a_job_whose_files_a_fork_needs(state):
     stored = StoredJob("counts", state=state)
     stored.savepoint("base")
     stored.fork("base", "trial")

@@ -50,7 +50,7 @@ def test_a_time_divides_records_so_that_each_is_on_one_side(seconds, at, unit):
     assert all(seconds[n] < at for n in before)
 
 
-def test_the_end_in_time_is_the_latest_record_and_the_topic_goes_on_after_it():
+def test_a_seam_in_time_is_after_the_latest_record_of_the_history():
     rows = [{"at": NOON + datetime.timedelta(seconds=second)} for second in (3, 9, 4, 1)]
     seam = seam_of(rows, "at")
     batch = pa.RecordBatch.from_pylist(rows)

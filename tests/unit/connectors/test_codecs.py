@@ -61,7 +61,7 @@ ROWS = pa.RecordBatch.from_pylist([{"user": "ada", "amount": 3}, {"user": "bob",
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_records_come_back_as_dicts_or_as_the_declared_type_also_after_a_journey(name):
+def test_records_are_read_back_as_dicts_or_as_the_declared_type(name):
     for declared in (None, Order):
         codec = pickling.loads(pickling.dumps(CODECS[name](declared)))
         decoded, errors = decode_all(codec, codec.encode(ROWS))
@@ -116,7 +116,7 @@ def test_json_writes_times_bytes_and_nothing():
     ]
 
 
-def test_avro_takes_its_schema_as_text_and_refuses_what_is_behind_a_record():
+def test_avro_accepts_a_schema_as_text_and_rejects_trailing_bytes():
     codec = codecs.avro(msgspec.json.encode(AVRO).decode())
     (payload, _) = codec.encode(ROWS)
     assert errors_of(codec, payload + b"xx") == "avro: ValueError: 2 bytes are left behind the record"

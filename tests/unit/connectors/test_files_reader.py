@@ -179,7 +179,7 @@ def test_a_limit_of_the_run_is_in_bytes_and_a_batch_has_at_least_one_file(tmp_pa
     assert (reader.end(2), reader.amount(2, 3)) == (3, 10)
 
 
-def test_a_batch_that_is_repeated_takes_the_same_files_from_the_listing(tmp_path):
+def test_a_repeated_batch_takes_the_same_files_from_the_listing(tmp_path):
     for number in range(4):
         put(tmp_path, f"{number}.txt", str(number), at=100 + number)
     reader = opened(tmp_path, max_files_per_trigger=2)
@@ -206,7 +206,7 @@ def test_a_name_that_comes_too_late_is_an_error_where_names_are_the_order(tmp_pa
         reader.end(1)
 
 
-def test_a_store_is_listed_from_the_last_name_on_and_now_and_then_as_a_whole():
+def test_a_store_is_listed_from_the_last_name_and_sometimes_completely():
     store = open_store("memory:files-by-name/in")
     store.write("b.txt", b"b")
     reader = opened("memory:files-by-name/in", "text", order="name")
@@ -325,7 +325,7 @@ def test_csv_columns_follow_the_first_line(tmp_path):
         batch(opened(tmp_path, schema="user string, n int", header=True))
 
 
-def test_a_first_line_of_names_is_no_record_unless_the_program_says_so(tmp_path):
+def test_a_line_of_names_is_a_record_unless_there_is_a_header(tmp_path):
     put(tmp_path, "a.csv", "User,n\nada,1\n")
     with pytest.raises(ConfigError, match="is the names of the columns"):
         sources.files(tmp_path, schema="user string, n string").check()

@@ -36,7 +36,7 @@ def the_log(inbox: FileInbox) -> str:
     return sorted(name for name in os.listdir(inbox._folder) if name.endswith(".log"))[-1]
 
 
-def test_what_is_appended_is_read_back_by_position_whatever_was_there_before(inbox):
+def test_appended_events_are_read_by_position_after_any_earlier_content(inbox):
     inbox.append("p", "s", [block(0, 1, b"1"), block(3, 1, b"2", b"3")])
     middle = inbox.end([0, 3])
     inbox.append("q", "s", [block(3, 1, b"4")])
@@ -153,7 +153,7 @@ class Disk:
         self.durable.setdefault(path, {}).update(dirty)
 
 
-def test_what_a_failed_sync_left_is_written_again_before_it_counts_as_durable(inbox, monkeypatch):
+def test_events_of_a_failed_sync_are_written_again(inbox, monkeypatch):
     disk = Disk(monkeypatch)
     inbox.append("p", "s", [block(0, 1, b"first")])
     begins, before = the_log(inbox), inbox.end([0])[0]
@@ -194,7 +194,7 @@ def test_a_disk_that_goes_on_failing_makes_nothing_durable(inbox, monkeypatch):
     assert len(whole(inbox)) == 2
 
 
-def test_marks_go_when_their_producer_is_silent_or_says_that_it_is_done(tmp_path, monkeypatch):
+def test_marks_are_removed_when_a_producer_is_silent_or_done(tmp_path, monkeypatch):
     with FileInbox(str(tmp_path), 2, segment_bytes=100) as inbox:
         inbox.append("named", "s", [block(0, 1, b"1")])
         anonymous = anonymous_producer()

@@ -20,7 +20,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_misspelt_column_is_told_with_the_file_the_columns_and_the_nearest_name(folder):
+def test_a_misspelt_column_is_reported_with_the_nearest_name(folder):
     source = files(folder, schema="user string, cent long")
     source.check()
     assert source.warnings() == [
@@ -29,7 +29,7 @@ def test_a_misspelt_column_is_told_with_the_file_the_columns_and_the_nearest_nam
     ]
 
 
-def test_columns_that_are_there_are_not_told_whichever_record_has_them(folder):
+def test_a_column_that_any_record_has_is_not_reported(folder):
     (folder / "1.json").write_bytes(CENTS + b'{"cent": 1}\nno record\n\n')
     assert files(folder, schema="user string, cent long, cents long").warnings() == []
 

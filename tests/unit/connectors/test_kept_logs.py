@@ -45,7 +45,7 @@ def use(name: str) -> Log:
         return log
 
 
-def test_the_next_batch_has_the_connection_of_the_last_one_and_of_its_own_log():
+def test_the_next_batch_reuses_the_connection_to_its_own_log():
     first = use("a")
     assert use("b") is not first
     assert use("a") is first

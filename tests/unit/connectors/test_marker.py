@@ -34,7 +34,7 @@ def test_a_job_that_begins_anew_is_refused_and_not_left_out():
         published(2, 5).has(publication(3))
 
 
-def test_a_node_with_another_state_is_not_told_to_remove_the_output():
+def test_a_node_with_other_state_is_not_advised_to_remove_the_output():
     """The output is good: it is that of the nodes with the right state."""
     with pytest.raises(StateError, match=r"Start this node with the --state of the fleet.*Do not delete") as refused:
         published(2, 5).has(publication(3, job="orders/1"))

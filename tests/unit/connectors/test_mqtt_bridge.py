@@ -77,7 +77,7 @@ def test_a_burst_is_cut_into_blocks_that_the_buffer_takes(inbox, bridge):
     ("message", "reason"),
     [(NotText("", b"x", 1), "UnicodeDecodeError"), (Message("s/1", b"x" * 200_000, 1), "takes 200035 bytes")],
 )
-def test_what_the_writer_did_not_expect_ends_the_bridge_and_is_told(bridge, message, reason):
+def test_an_unexpected_error_of_the_writer_ends_the_bridge(bridge, message, reason):
     broker = Broker()
     bridge._take(broker, message)
     eventually(lambda: bridge._failed is not None)

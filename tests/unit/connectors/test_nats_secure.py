@@ -10,7 +10,7 @@ import pytest
 from tidewheel._connectors.nats.secure import SecureClient
 
 
-def test_a_connection_that_is_lost_in_the_handshake_leaves_nothing_that_fails_later():
+def test_a_connection_lost_in_the_handshake_causes_no_later_failure():
     async def lost() -> None:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()

@@ -118,7 +118,7 @@ def test_a_marker_is_not_set_back_by_one_who_comes_late(harness, folder):
         harness.publish(5, waiting)
 
 
-def test_output_of_an_earlier_life_of_the_job_is_not_taken_for_its_own(harness, folder):
+def test_output_of_a_former_job_of_this_name_is_not_claimed(harness, folder):
     harness.publish(9, harness.stage(9, [{"n": 1}]))
     token = harness.stage(2, [{"n": 2}], run="r2")
     with pytest.raises(StateError, match=r"up to sequence 9, and the job's state is only at 2"):
@@ -166,7 +166,7 @@ def test_sinks_and_jobs_share_a_folder(tmp_path, folder, harnessed):
     assert sorted(row["n"] for row in rows(folder)) == [0, 1, 2]
 
 
-def test_retract_removes_the_output_of_the_sequences_between_two_of_this_sink(tmp_path, harness, folder, harnessed):
+def test_retract_removes_the_output_of_a_range_of_sequences(tmp_path, harness, folder, harnessed):
     other = harnessed(sinks.files(folder), str(tmp_path / "state"), name="other")
     other.publish(9, other.stage(9, [{"n": 90}]))
     for sequence in (2, 3, 4, 6):
@@ -314,7 +314,7 @@ def test_any_interleaving_of_publishes_with_repeats_leaves_each_row_once(harness
     assert sorted(found) == [f"{s}.{task}" for s, count in enumerate(tasks, 1) for task in range(count)]
 
 
-def test_another_format_in_the_same_folder_is_refused_with_both_and_the_ways_on(harness, folder):
+def test_another_format_in_the_same_folder_is_refused_with_a_way_out(harness, folder):
     harness.publish(2, harness.stage(2, [{"n": 1}]))
     sinks.files(folder).check("orders", "out")
     sinks.files(folder, "json").check("orders", "other")
@@ -324,7 +324,7 @@ def test_another_format_in_the_same_folder_is_refused_with_both_and_the_ways_on(
         sinks.files(folder, "json").check("orders", "out")
 
 
-def test_another_format_beside_the_output_of_another_run_of_the_fleet_is_refused(tmp_path, folder, harnessed):
+def test_a_format_other_than_that_of_the_fleets_other_runs_is_refused(tmp_path, folder, harnessed):
     harness = harnessed(sinks.files(folder), str(tmp_path / "state"), job="orders/1")
     sinks.files(folder, "json").check("orders/2", "out")
     harness.publish(2, harness.stage(2, [{"n": 1}]))

@@ -50,7 +50,7 @@ def test_collect_keeps_its_list_in_the_driver():
     assert sink.records == [{"n": 1}]
 
 
-def test_staged_output_has_the_sequence_in_its_name_so_that_it_is_collected_as_garbage(harnessed, state):
+def test_staged_output_has_its_sequence_in_the_name_and_is_collected(harnessed, state):
     harness = harnessed(sinks.collect(), state, name="my-out")
     harness.stage(7, [{"n": 1}], task=3, run="abc")
     (entry,) = open_store(state).list()

@@ -117,7 +117,7 @@ def test_a_schema_that_is_none(folder, schema):
         files(folder, "json", schema=schema).open()
 
 
-def test_a_format_that_is_not_known_is_told_with_those_that_there_are(folder):
+def test_an_unknown_format_is_refused_with_the_known_ones(folder):
     with pytest.raises(ConfigError, match=r"there is no format 'klingon'\. There are arrow, avro.*sources\.dataframe"):
         files(folder, "klingon", schema="n long").open()
 
@@ -158,7 +158,7 @@ def test_the_format_follows_from_the_names_of_the_files(folder, name, format):
     assert checked(files(folder, schema=schema)) == format
 
 
-def test_the_format_follows_from_files_in_partitions_and_from_those_that_are_chosen(folder):
+def test_the_format_follows_from_partition_files_and_the_glob(folder):
     (folder / "day=1").mkdir()
     (folder / "day=1" / "a.orc").touch()
     (folder / "other").mkdir()
@@ -170,7 +170,7 @@ def test_the_format_follows_from_files_in_partitions_and_from_those_that_are_cho
         checked(files(folder, recursiveFileLookup=True))
 
 
-def test_files_of_another_format_than_the_one_given_are_refused_with_both_named(folder):
+def test_files_of_another_format_than_given_are_refused(folder):
     write_json(folder / "a.json", {"n": 1})
     with pytest.raises(ConfigError, match=rf"reads parquet files in {folder}, and a.json is json by its name"):
         files(folder, "parquet").check()
@@ -203,7 +203,7 @@ def test_a_format_that_is_given_reads_files_that_may_be_of_it(folder, name, form
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.csv"])
-def test_files_that_do_not_tell_their_columns_are_refused_before_spark_starts(folder, name):
+def test_files_without_known_columns_are_refused_before_spark_starts(folder, name):
     (folder / name).touch()
     with pytest.raises(ConfigError, match=r"do not tell their columns; give schema='user string, .* a dataclass"):
         files(folder).check()

@@ -49,7 +49,7 @@ def test_rate_numbers_rows_at_its_pace_and_repeats_them():
     assert [row["value"] for row in rows(reader, end, reader.end(end))] == list(range(30, 50))
 
 
-def test_rate_that_is_frozen_ends_and_a_clock_that_is_set_back_gives_nothing():
+def test_a_frozen_rate_ends_and_a_clock_set_back_gives_nothing():
     now = [1000.0]
     reader = RateReader(10, None, 0, clock=lambda: now[0])
     start = reader.start()

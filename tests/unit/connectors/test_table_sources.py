@@ -98,7 +98,7 @@ def test_a_delta_table_and_its_versions(tmp_path):
 
 
 @pytest.mark.parametrize("rows", [ROWS, TABLE, TABLE.to_batches()[0], pd.DataFrame(ROWS)])
-def test_dataframes_arrow_tables_and_lists_are_tables_themselves_or_from_a_function(rows):
+def test_dataframes_arrow_tables_lists_and_functions_give_tables(rows):
     assert loaded(rows) == ROWS
     assert loaded(lambda: rows) == ROWS
 

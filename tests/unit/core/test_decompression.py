@@ -38,7 +38,7 @@ def peak() -> int:
 
 
 @pytest.mark.parametrize("stated", [100, BIG])
-def test_a_state_block_allocates_no_more_than_its_writer_could_have_put_there(bomb, memory, stated):
+def test_a_state_block_allocates_no_more_than_a_valid_one_could_need(bomb, memory, stated):
     writer = StateFileWriter()
     writer.add(0, "table", [(b"k", b"v")])
     data, checksum = writer.finish()
@@ -48,7 +48,7 @@ def test_a_state_block_allocates_no_more_than_its_writer_could_have_put_there(bo
         file.decode(entry, memoryview(bomb))
 
 
-def test_a_sealed_record_allocates_no_more_than_its_writer_could_have_put_there(bomb, memory):
+def test_a_sealed_record_allocates_no_more_than_a_valid_one_could_need(bomb, memory):
     sealed = struct.pack("<8sHHIQ", b"TIDEWCKP", 1, 1, BIG, len(bomb)) + bomb
     with pytest.raises(CorruptError, match="does not unpack"):
         unseal(b"TIDEWCKP", 1, sealed + struct.pack("<Q", xxh64_intdigest(sealed)), "the record")

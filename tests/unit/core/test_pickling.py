@@ -178,7 +178,7 @@ def test_a_class_that_msgspec_has_used_can_still_be_sent(module, tmp_path):
     assert msgspec.convert(click, module.Click).user == "a"
 
 
-def test_what_is_sent_on_by_a_worker_is_of_the_class_that_the_next_one_has(module, tmp_path):
+def test_a_worker_sends_objects_of_the_class_that_the_next_worker_has(module, tmp_path):
     # Worker one gets the program and sends values on; worker two got the program too.
     program, values = tmp_path / "program", tmp_path / "values"
     program.write_bytes(pickling.dumps(module.Order))

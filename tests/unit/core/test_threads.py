@@ -26,7 +26,7 @@ def test_an_unexpected_exception_is_told_and_the_work_goes_on():
     assert not thread.is_here
 
 
-def test_a_thread_ends_when_its_owner_says_so_and_keeps_the_exception():
+def test_a_thread_ends_on_request_and_keeps_its_exception():
     def work():
         raise TypeError("no")
 

@@ -79,7 +79,7 @@ def run(loop: BatchLoop) -> None:
     assert loop.await_end(60)
 
 
-def test_a_run_that_ends_reads_all_that_was_there_in_batches_within_the_limits():
+def test_a_bounded_run_reads_all_existing_data_within_the_limits():
     seen = []
     one, other = Numbers(25), Numbers(5)
 
@@ -140,7 +140,7 @@ def test_batches_have_a_limit_by_duration_only_where_one_is_wanted():
     assert (first, others) == (1000, [4000])
 
 
-def test_an_error_of_a_batch_ends_the_loop_and_is_raised_with_the_positions_uncommitted():
+def test_an_error_of_a_batch_ends_the_loop_without_new_positions():
     reader = Numbers(5)
 
     def fail(starts, ends, asked):

@@ -25,7 +25,7 @@ def batches(fixed: float, rate: float, target: float, count: int = 60) -> list[D
 
 @settings(deadline=None)
 @given(FIXED, RATES, TARGETS)
-def test_batches_become_no_longer_than_the_target_or_a_few_times_the_fixed_part(fixed, rate, target):
+def test_batches_take_at_most_the_target_or_a_few_times_the_fixed_part(fixed, rate, target):
     two_records = fixed + 2 / rate
     assert all(
         done.seconds <= max(1.05 * target, 4 * fixed, two_records) for done in batches(fixed, rate, target)[-30:]

@@ -160,7 +160,7 @@ def test_the_values_of_a_reduce_are_imported_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["pairs", "table", "csv"])
-def test_fields_of_the_record_that_a_state_begins_as_are_imported_as_that_record(tmp_path, form):
+def test_a_record_state_is_imported_from_its_fields(tmp_path, form):
     rows = {"pairs": [("ada", {"balance": 7})], "table": pa.table({"key": ["ada"], "balance": [7]})}
     rows["csv"] = str(tmp_path / "accounts.csv")
     (tmp_path / "accounts.csv").write_text("key,balance\nada,7\n")
@@ -191,7 +191,7 @@ def test_columns_that_a_record_lacks_or_has_otherwise_are_refused(job):
         job.import_state("account", pa.table({"key": ["ada"], "owner": [1]}))
 
 
-def test_a_file_that_is_damaged_in_the_middle_is_told_and_nothing_is_imported(job, tmp_path):
+def test_a_damaged_file_is_reported_and_nothing_is_imported(job, tmp_path):
     table = pa.table({"key": [f"user-{n}" for n in range(50_000)], "balance": range(50_000)})
     parquet.write_table(table, tmp_path / "accounts.parquet", row_group_size=1000, compression="none")
     with open(tmp_path / "accounts.parquet", "r+b") as file:

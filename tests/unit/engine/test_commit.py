@@ -115,7 +115,7 @@ def test_output_of_another_attempt_than_the_reported_one_is_detected(attempts):
 
 
 @given(st.data())
-def test_a_batch_is_accepted_only_if_all_blocks_of_the_reported_attempts_were_consumed(data):
+def test_a_batch_is_accepted_only_if_every_reported_block_was_consumed(data):
     """Two attempts of each map task sent blocks to any tasks; each task of level 1 took the output of one of them."""
     parallelism, maps = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
     sizes = {
@@ -153,7 +153,7 @@ def test_reports_travel_as_bytes():
     assert decode(encode(Report(0, 0, Failure("text", "op")))).failure == Failure("text", "op")
 
 
-def test_deltas_of_all_levels_follow_what_a_shard_had_in_an_order_of_their_own():
+def test_the_deltas_of_all_levels_follow_a_shards_parts_in_order():
     base = {1: ShardParts(None, (part("old", 4),)), 2: ShardParts(None, (part("other", 3),))}
     reports = [Report(1, 0, deltas={1: [part("b", 5)]}), Report(2, 0, deltas={1: [part("a", 5)], 7: [part("a", 5)]})]
     for order in itertools.permutations(reports):
@@ -183,7 +183,7 @@ def test_a_delta_out_of_order_is_refused():
         next_shards(base, [Report(1, 0, deltas={1: [part("late", 4)]})], 64)
 
 
-def test_outputs_are_in_the_order_of_tasks_and_tasks_without_any_are_left_out():
+def test_outputs_are_in_task_order_without_empty_ones():
     reports = [
         Report(1, 1, outputs={"b": Staged(1, b"1-1"), "a": Staged(2, b"a")}),
         Report(0, 0, outputs={"b": Staged(3, b"0-0")}),

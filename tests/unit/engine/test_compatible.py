@@ -60,7 +60,7 @@ def test_its_state_can_be_given_up():
     check({"a": MAP}, {"c": MAP}, allow=("a",))
 
 
-def test_only_the_state_of_the_operators_that_are_named_is_given_up():
+def test_only_the_state_of_the_named_steps_is_dropped():
     with pytest.raises(StateError, match=r"the step 'total', which.*--allow-dropped-state total "):
         check({"last": MAP, "total": MAP}, {"sum": MAP}, allow=("last",))
     with pytest.raises(StateError, match=r"Nothing is stored under 'lst', which is to be dropped"):

@@ -128,7 +128,7 @@ def test_a_batch_opens_no_shard_in_which_nothing_is_due(monkeypatch):
         assert set(opened) == {shard_of(0, 8)}
 
 
-def test_a_timer_that_is_set_and_cancelled_in_one_batch_is_no_change():
+def test_a_timer_set_and_cancelled_in_one_batch_is_no_change():
     with MemoryRun(job(collect())) as run:
         run.batch({"in": [record(1, True, 10, "event")]})
         deltas = run.run.head.shards[shard_of(1, 8)].deltas

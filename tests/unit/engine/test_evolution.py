@@ -160,9 +160,7 @@ def test_an_upgrade_gets_the_defaults_of_the_program_that_stored_the_state(url):
 
 @pytest.mark.parametrize("given", ["state", "default"])
 @pytest.mark.parametrize("name", ["total", "renamed"])
-def test_another_default_of_a_field_is_for_new_keys_and_states_that_lack_it_keep_the_one_of_their_time(
-    url, name, given
-):
+def test_a_new_field_default_applies_to_new_keys_only(url, name, given):
     aliases = {} if name == "total" else {"aliases": ["total"]}
 
     def declared(kind: type) -> dict:
@@ -191,7 +189,7 @@ def test_another_default_of_a_field_is_for_new_keys_and_states_that_lack_it_keep
         assert (run.run.notices, run.run.head.kind) == ([], "claim")
 
 
-def test_a_default_that_is_the_same_set_in_another_order_has_not_changed():
+def test_a_default_set_in_another_order_is_unchanged():
     one, other, less = (
         describe(msgspec.defstruct("State", [("field", frozenset[str], frozenset(default))]))
         for default in (["a", "b", "c"], ["c", "b", "a"], ["a"])
@@ -203,7 +201,7 @@ def test_a_default_that_is_the_same_set_in_another_order_has_not_changed():
     assert change(required, one).convert is None
 
 
-def test_newer_state_and_state_without_a_way_are_refused_before_anything_is_claimed(url):
+def test_newer_state_and_missing_upgrades_are_refused_before_the_claim(url):
     send(total(url, version=2), ("ada", 1))
     before = StoredJob("orders", state=url).show().sequence
     with pytest.raises(StateError, match=r"'total'.*version 2.*knows version 1"):
@@ -283,7 +281,7 @@ def test_how_many_keys_go_is_said_before_and_when_they_are_dropped(url):
     assert reader.count("total", exactly=10) == (30, False)
 
 
-def test_an_alias_of_a_step_that_is_not_there_is_refused_when_the_graph_is_checked(url):
+def test_an_alias_of_an_unknown_step_is_refused_at_the_graph_check(url):
     job = total(url)
     job.alias("totl", "sum")
     with pytest.raises(
@@ -352,7 +350,7 @@ def test_in_memory_too_a_source_may_have_another_name_and_others_may_come(url):
         assert run.run.notices == []
 
 
-def test_dropped_state_is_gone_from_manifest_and_files_and_is_not_asked_for_again(url):
+def test_dropped_state_disappears_from_manifest_and_files(url):
     records = {"in": [{"user": f"u{number}"} for number in range(50)]}
     with MemoryRun(counting(url, "a", "b")) as run:
         run.batch(records)

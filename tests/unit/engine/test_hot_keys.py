@@ -79,7 +79,7 @@ def test_shares_are_of_all_tasks_and_few_messages_have_none():
     assert hot_keys(found, {"by": 99}) == {}
 
 
-def test_keys_of_an_even_batch_are_all_noted_since_shares_are_those_of_several_batches():
+def test_all_keys_of_an_even_batch_are_counted_for_later_shares():
     found = [{"by": {str(key): 125.0 - key for key in range(8)}}]
     assert len(hot_keys(found, {"by": 1000})["by"]) == 8
 

@@ -71,7 +71,7 @@ def disarmed():
     faults.arm("")
 
 
-def test_batches_that_change_nothing_are_not_committed_and_what_comes_after_them_is():
+def test_unchanged_batches_are_not_committed_and_later_ones_are():
     idle = Idle("memory:idle-plain", idle_after=None)
     with idle.run() as run:
         run.batch({"a": at(1), "b": at(1)})
@@ -108,7 +108,7 @@ def test_silence_is_committed_where_it_moves_the_clock():
         assert idle.ticks(run, 20) == []
 
 
-def test_what_a_clock_that_goes_on_in_silence_makes_due_is_committed_and_nothing_else():
+def test_only_what_a_silent_clock_makes_due_is_committed():
     idle = Idle("memory:idle-advancing", advance_after="10 s", idle_after=None)
     with idle.run() as run:
         run.batch({"a": at(1), "b": at(1)})
@@ -124,7 +124,7 @@ def test_what_a_clock_that_goes_on_in_silence_makes_due_is_committed_and_nothing
         assert run.run.head.counts["a-bound/late"] == 1
 
 
-def test_a_window_closes_in_time_and_few_commits_tell_of_the_silence_before_it():
+def test_a_window_closes_in_time_with_few_commits_during_silence():
     idle = Idle("memory:idle-hours", windows="10 hours", advance_after="10 s", idle_after=None)
     with idle.run() as run:
         run.batch({"a": at(1), "b": at(1)})
@@ -138,7 +138,7 @@ def test_a_window_closes_in_time_and_few_commits_tell_of_the_silence_before_it()
         assert idle.rows() == [*before, ("0", 2)]
 
 
-def test_a_clock_that_went_on_in_silence_is_recorded_when_the_run_ends():
+def test_the_clock_that_silence_moved_is_recorded_at_the_end_of_a_run():
     idle = Idle("memory:idle-advanced-stop", advance_after="10 s", idle_after=None)
     with idle.run() as run:
         run.batch({"a": at(1), "b": at(1)})
@@ -149,7 +149,7 @@ def test_a_clock_that_went_on_in_silence_is_recorded_when_the_run_ends():
         assert (run.run.head.epoch, run.run.head.frontiers) == (head.epoch, head.frontiers)
 
 
-def test_a_run_that_ends_without_a_record_loses_little_of_the_silence_that_moved_the_clock():
+def test_a_run_that_dies_loses_little_of_the_clock_that_silence_moved():
     idle = Idle("memory:idle-advanced-lost", windows="1 hour", advance_after="10 s", idle_after=None)
     with idle.run() as run:
         run.batch({"a": at(1), "b": at(1)})
@@ -184,7 +184,7 @@ def test_a_run_that_is_taken_over_while_it_is_idle_stops():
             idle.ticks(run, 1)
 
 
-def test_killed_while_idle_the_next_run_gives_the_numbers_again_and_is_exact():
+def test_a_run_killed_while_idle_is_followed_by_an_exact_one():
     idle = Idle("memory:idle-killed", idle_after=None)
     with idle.run() as run:
         run.batch({"a": at(1), "b": at(1)})
@@ -200,7 +200,7 @@ def test_killed_while_idle_the_next_run_gives_the_numbers_again_and_is_exact():
     assert idle.rows() == [("0", 2)]
 
 
-def test_output_before_idle_batches_is_recorded_as_published_when_the_run_ends():
+def test_output_before_idle_batches_is_recorded_as_published_at_the_end():
     idle = Idle("memory:idle-published", idle_after=None)
     with idle.run() as run:
         run.batch({"a": at(1, 15), "b": at(15)})

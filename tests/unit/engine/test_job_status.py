@@ -74,7 +74,7 @@ def test_the_status_says_where_since_when_how_far_and_how_late():
     ]
 
 
-def test_what_waits_in_the_sources_of_a_run_is_told_as_it_was_last_seen(job):
+def test_the_backlog_of_a_run_is_shown_as_last_seen(job):
     with MemoryRun(job) as run:
         run.batch({"in": [{"n": 1}]})
         history = RunHistory(open_store(job.state), job.name, run.run.token, keep_seconds=60)
@@ -212,7 +212,7 @@ def test_stop_waits_until_the_run_has_let_go(job):
     assert stop(place(job), newest(job), 60) == (None, True)
 
 
-def test_the_commands_say_it_as_text_or_json_and_fail_if_the_run_does_not_end(job, tmp_path):
+def test_stop_and_status_print_text_or_json_and_fail_if_the_run_stays(job, tmp_path):
     job.state = f"file://{tmp_path}"
 
     def call(*arguments: str):
@@ -229,7 +229,7 @@ def test_the_commands_say_it_as_text_or_json_and_fail_if_the_run_does_not_end(jo
     assert json.loads(call("stop", "job", "--json").stdout) == {"job": "job", "run": None, "ended": True}
 
 
-def test_the_error_that_ended_a_run_is_told_until_the_job_works_again(job, tmp_path):
+def test_the_error_that_ended_a_run_is_shown_until_the_job_works_again(job, tmp_path):
     job.state = f"file://{tmp_path}"
     with MemoryRun(job) as run:
         run.batch({"in": [1]})
@@ -257,7 +257,7 @@ def test_a_fleet_is_referred_to_its_own_commands():
         look(JobPlace("job", "memory:unit-job-status"), NEWEST.replace(fleet=FleetLedger()))
 
 
-def test_a_run_that_ended_in_order_is_told_from_one_that_did_not_say_so(job):
+def test_a_run_that_ended_in_order_differs_from_one_that_did_not(job):
     with MemoryRun(job) as run:
         history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
         history.started((), 64, "1")
@@ -298,7 +298,7 @@ def seen(job: Job):
     return look(*find(open_store(job.state), job.name))
 
 
-def test_a_first_start_is_told_where_since_when_and_at_what_before_there_is_a_commit(job):
+def test_a_first_start_is_shown_before_there_is_a_commit(job):
     run = starting(job)
     status = seen(job)
     assert (status.running, status.sequence, status.pid, status.run, status.phase, status.ended) == (
@@ -344,7 +344,7 @@ def test_a_first_start_is_stopped_as_any_run(job):
     run.release()
 
 
-def test_a_first_start_that_was_killed_is_told_as_killed_and_holds_nobody_up(job):
+def test_a_killed_first_start_is_shown_as_killed_and_blocks_nobody(job):
     killed(job, phase="hosts")
     status = seen(job)
     assert (status.running, status.ended) == (False, "killed")
@@ -361,7 +361,7 @@ def test_a_first_start_that_was_killed_is_told_as_killed_and_holds_nobody_up(job
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_first_start_that_failed_is_told_as_failed_with_its_error_and_holds_nobody_up(job, elsewhere, monkeypatch):
+def test_a_failed_first_start_is_shown_with_its_error_and_blocks_nobody(job, elsewhere, monkeypatch):
     if elsewhere:
         monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
     run = starting(job)
@@ -390,7 +390,7 @@ def test_a_job_with_commits_that_is_starting_says_so(job):
     again.release()
 
 
-def test_a_run_without_a_history_is_told_as_killed_failed_or_stopped_as_well(job):
+def test_a_run_without_history_is_shown_as_killed_failed_or_stopped(job):
     with MemoryRun(job) as run:
         run.batch({"in": [{"n": 1}]})
     assert seen(job).ended == "stopped"
@@ -400,7 +400,7 @@ def test_a_run_without_a_history_is_told_as_killed_failed_or_stopped_as_well(job
     assert (seen(job).ended, lines(seen(job))[0]) == ("failed", "job: does not run: it failed")
 
 
-def test_the_end_of_a_run_without_a_history_is_not_taken_from_that_of_the_run_before(job):
+def test_the_end_of_a_run_without_history_is_not_that_of_the_run_before(job):
     with MemoryRun(job) as run:
         history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
         history.started((), 64, "1")
@@ -412,7 +412,7 @@ def test_the_end_of_a_run_without_a_history_is_not_taken_from_that_of_the_run_be
     assert seen(job).ended == "stopped"
 
 
-def test_a_run_killed_while_it_was_starting_is_told_as_killed_though_the_one_before_ended_in_order(job):
+def test_a_run_killed_at_its_start_is_shown_as_killed(job):
     with MemoryRun(job) as run:
         history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
         history.started((), 64, "1")
@@ -422,7 +422,7 @@ def test_a_run_killed_while_it_was_starting_is_told_as_killed_though_the_one_bef
     assert (seen(job).ended, "killed while it was starting" in lines(seen(job))[0]) == ("killed", True)
 
 
-def test_a_run_that_noted_its_end_was_not_killed_though_it_could_not_give_the_lease_back(job):
+def test_a_run_that_recorded_its_end_was_not_killed(job):
     with MemoryRun(job) as run:
         history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
         history.started((), 64, "1")

@@ -56,7 +56,7 @@ def pinned(run):
     return run.run.head.tables["prices"]
 
 
-def test_a_replaced_table_takes_effect_with_the_next_batch_and_deleted_rows_disappear():
+def test_a_replaced_table_applies_to_the_next_batch_with_its_deletions():
     prices = Prices(tea=300, milk=90)
     with MemoryRun(made(prices)) as run:
         assert batch(run, "tea", "milk") == [300, 90]
@@ -80,7 +80,7 @@ def test_each_commit_records_the_version_that_its_batch_used():
     ]
 
 
-def test_equal_content_in_another_order_is_the_same_version_and_needs_no_commit():
+def test_equal_content_in_another_order_needs_no_new_table_version():
     prices = Prices(tea=300, milk=90)
     with MemoryRun(made(prices)) as run:
         before = run.run.head.sequence
@@ -160,7 +160,7 @@ def test_a_refresh_that_fails_keeps_the_version_with_a_warning(caplog):
         assert batch(run, "tea") == [310]
 
 
-def test_a_first_load_is_repeated_if_the_error_is_transient_and_then_stops_the_job(monkeypatch):
+def test_a_first_load_is_retried_after_transient_errors_then_stops_the_job(monkeypatch):
     pauses: list[float] = []
     monkeypatch.setattr(JobTables, "_sleep", staticmethod(pauses.append))
     prices = Prices(tea=300)

@@ -49,14 +49,14 @@ def joined(name: str) -> Job:
     return job
 
 
-def test_a_join_whose_sides_have_keys_of_different_types_is_refused_since_nothing_would_pair():
+def test_a_join_with_keys_of_different_types_is_refused():
     with MemoryRun(joined("paid")) as run:
         run.batch({"orders": [{"id": 7, "at": 1}]})
         with pytest.raises(StepError, match=r"'paid': its left stream has keys of type int, .* str; .*convert"):
             run.batch({"payments": [{"id": "7", "at": 2}]})
 
 
-def test_a_join_is_not_refused_while_a_side_is_unknown_or_where_some_keys_may_pair():
+def test_a_join_is_accepted_if_some_keys_may_match():
     plan = joined("open").plan()
     check_joins(plan, {})
     check_joins(plan, {"by-orders": "int"})
@@ -83,7 +83,7 @@ def meeting(name: str) -> Job:
 
 
 @pytest.mark.parametrize("key", [1.0, True])
-def test_numbers_of_two_types_that_meet_in_a_union_over_two_batches_are_refused(key):
+def test_numbers_of_two_types_in_a_union_over_two_batches_are_refused(key):
     with MemoryRun(meeting(f"meeting-{key}")) as run:
         run.batch({"a": [{"id": 1}]})
         with pytest.raises(StepError, match=r"step 'count': the keys that 'by-a', 'by-b' give are of the types"):
@@ -95,7 +95,7 @@ def test_numbers_of_two_types_that_meet_in_a_union_over_two_batches_are_refused(
         run.batch({"b": [{"id": key}]})
 
 
-def test_text_and_numbers_may_meet_in_a_union_because_no_text_is_equal_to_a_number():
+def test_text_and_numbers_may_be_in_one_union():
     with MemoryRun(meeting("meeting-text")) as run:
         run.batch({"a": [{"id": 1}]})
         run.batch({"b": [{"id": "1"}]})

@@ -145,7 +145,7 @@ steps = st.lists(
 @given(steps, st.sampled_from([0, 1 << 20]), st.data())
 # Not shrunk: a shorter story is found in no time that anybody would wait.
 @settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-def test_batches_merges_crashes_restores_forks_and_collections_in_any_order_give_a_plain_dict(todo, floor, data):
+def test_any_order_of_batches_merges_crashes_and_restores_equals_a_dict(todo, floor, data):
     url = f"memory:merging-{next(_fresh)}"
     job, spare = Model(url, "job", {}), Model(url, "spare", {})
     jobs = [job, spare]
@@ -188,7 +188,7 @@ def test_batches_merges_crashes_restores_forks_and_collections_in_any_order_give
         model.check_clean()
 
 
-def test_a_merge_in_hand_keeps_its_files_though_all_it_began_from_is_let_go():
+def test_a_running_merge_keeps_its_files_after_retention_drops_its_base():
     url = f"memory:merging-{next(_fresh)}"
     with MemoryRun(make_job("job", url, keep=1)) as run:
         later = run.run.merging.submit = Later()
@@ -211,7 +211,7 @@ def test_a_merge_in_hand_keeps_its_files_though_all_it_began_from_is_let_go():
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_a_merge_is_thrown_away_if_a_commit_came_between_that_did_not_keep_its_files(done):
+def test_a_merge_is_discarded_if_a_commit_did_not_keep_its_files(done):
     url = f"memory:merging-{next(_fresh)}"
     with MemoryRun(make_job("job", url, keep=1)) as memory:
         run = memory.run
@@ -248,7 +248,7 @@ def test_a_merge_that_fails_leaves_the_runs_and_is_tried_again(monkeypatch, capl
         assert held(url, "job") == {"a": 12}
 
 
-def test_a_run_that_ends_breaks_off_what_it_merges_and_the_next_goes_on():
+def test_a_run_that_ends_stops_its_merge_and_the_next_run_continues():
     url = f"memory:merging-{next(_fresh)}"
     for n in range(1, 6):
         with MemoryRun(make_job("job", url)) as run:
@@ -274,7 +274,7 @@ def test_runs_are_merged_in_a_thread_of_their_own():
         assert [(part.first, part.sequence) for part in parts.deltas] == [(2, 5), (0, 6)]
 
 
-def test_a_job_goes_on_beside_a_kept_checkpoint_whose_page_is_damaged_and_collects_nothing(caplog):
+def test_a_damaged_page_of_a_kept_checkpoint_stops_collection_only(caplog):
     url = f"memory:damaged-{next(_fresh)}"
     with MemoryRun(make_job("job", url, keep=3)) as run:
         checkpoints = run.run.checkpoints
@@ -312,7 +312,7 @@ def with_a_merge_under_way(run: MemoryRun) -> Later:
 
 
 @pytest.mark.parametrize(("pauses", "adopted"), [((1200,) * 5, True), ((1200, 2400), False)])
-def test_a_merge_of_hours_is_adopted_if_commits_have_kept_its_files_all_the_while(monkeypatch, pauses, adopted):
+def test_a_merge_of_hours_is_adopted_if_commits_kept_its_files(monkeypatch, pauses, adopted):
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
     url = f"memory:merging-{next(_fresh)}"

@@ -52,7 +52,7 @@ def test_a_container_that_sees_other_processes_is_another_machine(monkeypatch):
         (holder(host="container", renewed_at=-1e9), False, 10.9, 0.0, False),
     ],
 )
-def test_a_lease_is_free_when_its_process_is_gone_or_it_stood_still_for_its_time(other, alive, now, seen_at, free):
+def test_a_lease_is_free_when_its_process_is_gone_or_it_expired(other, alive, now, seen_at, free):
     assert (free_in(other, HERE, alive, now, seen_at) <= 0) is free
 
 
@@ -89,7 +89,7 @@ def test_the_first_claim_begins_the_chain_and_the_next_carries_on(place):
     assert (second.sequence, second.run, second.parent, second.lineage) == (2, "two", 1, "l")
 
 
-def test_of_many_starts_in_the_same_instant_one_gets_the_job_and_the_others_are_told_who(place):
+def test_of_many_simultaneous_starts_one_gets_the_job(place):
     _, connection = place
     for attempt in range(20):
         leases = [JobLease(connection, f"{attempt}-{number}") for number in range(6)]
@@ -116,7 +116,7 @@ def test_of_many_starts_in_the_same_instant_one_gets_the_job_and_the_others_are_
             lease.release()
 
 
-def test_a_holder_on_another_machine_that_stands_still_is_replaced_whatever_its_clock_says(place):
+def test_a_silent_holder_on_another_machine_is_replaced_whatever_its_clock(place):
     _, connection = place
     for ahead in (-3600.0, 3600.0):
         gone = holder(host="elsewhere", boot="theirs", renewed_at=this_process("x").renewed_at + ahead, ttl=0.2)
@@ -125,7 +125,7 @@ def test_a_holder_on_another_machine_that_stands_still_is_replaced_whatever_its_
             assert cell_of(connection).refresh().value.run == "two"
 
 
-def test_a_holder_on_another_machine_that_renews_is_at_work_whatever_its_clock_says(place):
+def test_a_renewing_holder_on_another_machine_keeps_the_job(place):
     _, connection = place
     far, done = cell_of(connection), threading.Event()
     far.write(holder(host="elsewhere", boot="theirs", renewed_at=-1e9, ttl=30.0))
@@ -158,7 +158,7 @@ def test_a_run_whose_lease_was_taken_over_before_its_claim_claims_nothing(place)
     two.release()
 
 
-def test_a_claim_carries_output_that_may_not_be_published_under_the_number_of_its_batch():
+def test_a_claim_carries_unpublishable_output_under_its_batch_number():
     batch = Manifest(CheckpointId("job", 5), kind="batch", outputs=(StagedOutput("out", 1, (b"t",)),), event_count=7)
     once = claim_of(batch, FIRST, "one")
     twice = claim_of(once, FIRST, "two")

@@ -62,7 +62,7 @@ def test_key_by_ends_a_level():
     ]  # fmt: skip
 
 
-def test_readers_of_one_output_share_an_edge_but_those_that_combine_have_their_own():
+def test_readers_of_one_output_share_an_edge_unless_they_combine():
     keyed = source().key_by("k", "user")
     counted(keyed).sink("a", discard())
     keyed.map("m", str).sink("b", discard())
@@ -103,7 +103,7 @@ def test_sources_and_what_time_drives_are_known():
 
 
 @pytest.mark.parametrize("key", ["user", "n", "small"])
-def test_a_source_whose_records_are_keyed_by_a_plain_column_has_a_source_key(key):
+def test_a_source_keyed_by_a_plain_column_has_a_source_key(key):
     assert source_key(done(counted(source().key_by("k", key))), TYPES) == key
 
 
@@ -128,7 +128,7 @@ def test_a_key_that_its_declared_type_makes_another_one_is_made_in_python():
     assert source_key(done(counted(source(value=Click).key_by("k", "n"))), TYPES) == "n"
 
 
-def test_tasks_know_their_records_by_the_key_column_also_where_messages_are_combined():
+def test_tasks_find_their_records_by_the_key_column_before_combining():
     assert source_key(done(source().key_by("k", "user").aggregate("sum", total=sum_("n"))), TYPES) == "user"
 
 

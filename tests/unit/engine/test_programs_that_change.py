@@ -50,7 +50,7 @@ class Changing:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_aggregate_that_is_added_starts_empty_and_fills_from_then_on(kind):
+def test_an_added_aggregate_starts_empty(kind):
     changing = Changing(kind)
     changing.run({"total": sum_("x")}, 5, 7)
     wider = {"low": min_("x"), "total": sum_("x"), "n": count(), "mean": mean("y"), "values": count("x")}
@@ -69,7 +69,7 @@ def test_an_added_aggregate_is_nothing_until_a_value_comes(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_aggregate_that_is_removed_is_dropped_and_its_rest_goes_on(kind):
+def test_removing_an_aggregate_drops_it_and_keeps_the_others(kind):
     changing = Changing(kind)
     changing.run({"total": sum_("x"), "high": max_("x"), "n": count()}, 5, 7)
     changing.run({"n": count(), "high": max_("x")}, 6)
@@ -79,7 +79,7 @@ def test_an_aggregate_that_is_removed_is_dropped_and_its_rest_goes_on(kind):
     assert found == {"n": 4, "high": 7, "total": 1}
 
 
-def test_of_what_is_removed_only_that_is_told_which_the_program_had_asked_for():
+def test_only_removed_aggregates_that_the_program_named_are_reported():
     changing = Changing("aggregate")
     changing.run({"high": max_("x"), "n": count()}, 5, 7)
     changing.run({"n": count()}, 6)
@@ -113,7 +113,7 @@ VALUES = st.lists(st.one_of(st.none(), st.integers(-9, 9)), max_size=3)
 
 @settings(max_examples=25, deadline=None)
 @given(kind=st.sampled_from(KINDS), lives=st.lists(st.tuples(PROGRAMS, VALUES), min_size=2, max_size=4))
-def test_whatever_the_programs_each_aggregate_is_over_the_messages_of_one_moment_on(kind, lives):
+def test_each_aggregate_covers_all_messages_since_it_was_added(kind, lives):
     changing = Changing(kind)
     everything: list[list[int | None]] = []
     found = None
@@ -224,7 +224,7 @@ def joined_by(name: str, windows, stream, suffix: str = ""):
     return left.window_join(name, right, windows, how="full", function=lambda a, b: [a and a["at"], b and b["at"]])
 
 
-def test_a_changed_window_of_a_join_is_refused_with_a_way_and_the_way_leads_there():
+def test_a_changed_window_of_a_join_is_refused_with_a_way_that_works():
     state, out = f"memory:changing-{next(_names)}", collect()
 
     def job(build) -> Job:
@@ -293,7 +293,7 @@ def counted(windows):
     ],
     ids=["windows", "sessions", "join"],
 )
-def test_state_that_does_not_tell_of_which_windows_it_is_goes_on_and_tells_it_then(build, other, layout, monkeypatch):
+def test_state_without_a_recorded_window_continues_and_records_it(build, other, layout, monkeypatch):
     state, out = f"memory:changing-{next(_names)}", collect()
 
     def job(build) -> Job:
@@ -348,7 +348,7 @@ def test_what_a_duplicate_is_the_new_horizon_says(horizons, expected):
     assert list(StoredJob("changing", state=state).keys("once")) == ["later"]
 
 
-def test_the_clock_goes_on_where_its_input_has_no_partitions_any_more():
+def test_the_clock_continues_when_an_input_has_no_partitions_any_more():
     state, out = f"memory:changing-{next(_names)}", collect()
 
     def job(**options) -> Job:

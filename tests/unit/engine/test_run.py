@@ -59,7 +59,7 @@ def test_state_and_output_go_on_from_run_to_run():
     assert states(run.run.store, run.run.head) == {"sum": {"a": b"\x06"}}
 
 
-def test_a_run_that_is_over_lets_its_sinks_go_also_one_that_could_not_begin():
+def test_a_run_that_ends_or_cannot_begin_releases_its_sinks():
     class Watched(Collect):
         stopped: ClassVar[list[str]] = []
 
@@ -109,7 +109,7 @@ def test_output_is_published_also_if_no_batch_ever_comes():
         assert program.values() == [1]
 
 
-def test_output_that_waits_is_not_lost_when_keys_of_the_stopped_job_are_moved():
+def test_waiting_output_survives_a_move_of_keys():
     program = Program()
     with MemoryRun(program.job()) as run:
         faults.arm("commit.created=raise")
@@ -170,7 +170,7 @@ def test_the_ways_on_from_an_ended_job_are_told_and_lead_on():
     assert program.values() == [1, 3]
 
 
-def test_an_ended_job_does_not_point_to_a_checkpoint_that_is_not_kept():
+def test_an_ended_job_points_to_a_kept_checkpoint_only():
     program = Program()
     with MemoryRun(program.job()) as run:
         run.batch(rows(1))
@@ -244,7 +244,7 @@ def unpublished() -> Program:
     return program
 
 
-def test_a_sink_that_is_gone_while_it_is_owed_output_is_refused_with_a_way_out():
+def test_removing_a_sink_with_unpublished_output_is_refused():
     program = unpublished()
     with pytest.raises(StateError, match=r"for the sink 'out', which the program lacks.*--drop-unpublished out"):
         MemoryRun(program.job(sink="elsewhere"))
@@ -252,7 +252,7 @@ def test_a_sink_that_is_gone_while_it_is_owed_output_is_refused_with_a_way_out()
         assert program.values() == [1]
 
 
-def test_unpublished_output_can_be_let_go_and_is_not_asked_for_again():
+def test_unpublished_output_can_be_dropped_once():
     program = unpublished()
     with MemoryRun(program.job(sink="elsewhere"), drop_unpublished=["out"]):
         pass
@@ -283,7 +283,7 @@ def lines(tmp_path) -> list[str]:
     return [path.read_text() for path in sorted((tmp_path / "out").glob("*.json"))]
 
 
-def test_a_sink_that_is_gone_while_its_output_is_to_be_taken_back_is_refused_with_a_way_out(abandoned, tmp_path):
+def test_removing_a_sink_with_output_to_retract_is_refused(abandoned, tmp_path):
     with pytest.raises(
         StateError, match=r"restored to checkpoint 3, and the program lacks the sink 'out'.*-unpublished out"
     ):
@@ -305,7 +305,7 @@ def test_a_sink_that_is_gone_and_cannot_take_back_is_refused_too():
         MemoryRun(program.job(sink="elsewhere"))
 
 
-def test_output_that_is_to_be_taken_back_can_be_left_in_place_and_is_not_asked_for_again(abandoned, tmp_path):
+def test_output_to_retract_can_be_left_in_place(abandoned, tmp_path):
     with MemoryRun(abandoned.job(sink="elsewhere"), drop_unpublished=["out"]) as run:
         run.batch(rows(5))
     with MemoryRun(abandoned.job(sink="another")):
@@ -348,7 +348,7 @@ def test_a_sink_that_cannot_take_back_may_keep_what_is_void():
     assert program.values() == [1, 2]
 
 
-def test_a_run_that_has_taken_back_needs_the_sink_again_for_a_restore_to_before_its_output_alone(abandoned, tmp_path):
+def test_after_a_retraction_only_an_older_restore_needs_the_sink_again(abandoned, tmp_path):
     with MemoryRun(abandoned.job()) as run:
         pass
     restore(run.run.checkpoints, 3)
@@ -411,7 +411,7 @@ def test_a_run_that_failed_to_publish_records_nothing():
     assert run.run.checkpoints.latest().kind == "batch"
 
 
-def test_a_run_that_failed_later_still_records_that_its_last_commit_is_published():
+def test_a_run_that_failed_later_records_its_last_publication():
     program = Program()
     with MemoryRun(program.job()) as run:
         run.batch(rows(1))
@@ -419,7 +419,7 @@ def test_a_run_that_failed_later_still_records_that_its_last_commit_is_published
     assert run.run.checkpoints.latest().kind == "stop"
 
 
-def test_output_that_could_not_be_published_is_published_before_the_run_s_next_commit():
+def test_unpublished_output_is_published_before_the_next_commit():
     program = Program()
     with MemoryRun(program.job()) as run:
         faults.arm("publish.before-sink=raise")

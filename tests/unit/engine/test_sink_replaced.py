@@ -97,7 +97,7 @@ def test_a_start_reports_the_output_that_it_took_back(tmp_path, caplog):
     assert output(tmp_path, "out") == [1]
 
 
-def test_state_that_is_older_than_the_output_is_refused_before_the_first_batch(tmp_path):
+def test_state_older_than_the_output_is_refused_before_the_first_batch(tmp_path):
     """The state URL was put back from a backup. The numbers of the later output come again."""
     run(tmp_path, files(tmp_path, "out"), 1)
     shutil.copytree(tmp_path / "state", tmp_path / "backup")

@@ -72,7 +72,7 @@ def test_a_standby_takes_a_job_that_nobody_runs_at_once():
     run.release()
 
 
-def test_a_standby_waits_for_the_run_that_has_the_job_and_follows_its_commits():
+def test_a_standby_waits_for_the_holder_and_follows_its_commits():
     job = make_job()
     with MemoryRun(job) as first:
         first.batch({"in": [{"user": "ada"}]})

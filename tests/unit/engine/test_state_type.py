@@ -136,7 +136,7 @@ INSIDE: list[tuple[Callable[[Any], Any], str]] = [
         (record(a=int, b=str), "the field '{}b' of its state is stored as int, and the program declares str"),
     ],
 )
-def test_a_changed_record_is_refused_by_its_path_wherever_it_stands(place, path, after, told):
+def test_a_changed_record_is_refused_with_its_path(place, path, after, told):
     with pytest.raises(StateError, match=told.format(path)):
         check(place(record(a=int, b=int)), place(after))
 
@@ -180,7 +180,7 @@ def test_a_type_that_contains_itself_is_compared_at_every_level():
         check(ChangedNode, Node)
 
 
-def test_a_record_that_is_not_declared_any_more_is_read_as_a_dict_unless_a_field_would_change_its_type():
+def test_a_record_that_is_no_longer_declared_is_read_as_a_dict():
     check(record(a=int, b=record(c=int)), record(a=int, b=(Any, None)))
     with pytest.raises(StateError, match=r"declare set\[int\] again"):
         check(record(a=int, b=record(c=set[int])), record(a=int, b=(Any, None)))
@@ -206,7 +206,7 @@ def test_a_record_that_is_not_declared_any_more_is_read_as_a_dict_unless_a_field
         (suggested_by(row_class(("a",))(1)), suggested_by({})),
     ],
 )
-def test_another_plain_type_is_refused_though_only_a_default_tells_it(before, after):
+def test_a_default_of_another_plain_type_is_refused(before, after):
     with pytest.raises(StateError, match=r"step 'op': its state is stored as .*, and the program .*upgrade="):
         check_types(before, after)
 
@@ -282,7 +282,7 @@ def test_a_program_whose_default_is_of_another_type_is_refused_at_the_start():
         assert [str(each.type) for each in run.run.head.operators["sum"].values] == ["dict"]
 
 
-def test_state_whose_default_was_not_recorded_goes_on_and_is_told_from_then_on():
+def test_state_without_a_recorded_default_continues_and_records_it():
     url = f"memory:told-{next(_names)}"
     with MemoryRun(job_by_default(url, lambda: 0)) as run:
         run.batch({"in": [{"user": "a"}]})
@@ -364,7 +364,7 @@ def expiring(keyed: KeyedStream) -> Stream:
         (mapped(0), folded(0), "was made by stateful_map and is now made by window: their states differ"),
     ],
 )
-def test_whatever_keeps_the_state_it_is_compared_with_what_is_stored(before, after, told):
+def test_every_kind_of_state_is_compared_with_the_stored_type(before, after, told):
     with pytest.raises(StateError, match=f"step 'step'.*{told}"):
         changed(before, after)
 
@@ -400,7 +400,7 @@ def test_what_goes_on_with_the_stored_state_is_not_refused(before, after):
         run.batch({"in": [{"user": "a", "at": 6}]})
 
 
-def test_an_upgrade_that_takes_a_stored_record_for_one_is_told_that_it_is_a_dict():
+def test_an_upgrade_error_on_attributes_explains_that_state_is_a_dict():
     upgrade = {"version": 2, "upgrade": lambda state, version: Totals(state.count)}
     with pytest.raises(StateError, match=r"step 'step'.*comes to upgrade= as a dict: write state\['count'\]"):
         changed(mapped(Totals()), mapped(Totals(), **upgrade))

@@ -69,7 +69,7 @@ def test_level_0_sends_messages_to_the_tasks_of_their_keys_and_reports_last(run)
     assert report.deltas == {}
 
 
-def test_a_task_tells_how_long_it_waited_for_others_to_take_its_rows(run, monkeypatch):
+def test_a_task_reports_how_long_it_waited_for_consumers(run, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("tidewheel._engine.task.time.perf_counter", lambda: clock[0])
     rows = run_level(run.plan, run.spec(2, run.local), 0, TaskIdentity(0, 7), iter([INPUT]))
@@ -153,7 +153,7 @@ def test_garbage_is_collected_again_after_a_task(run):
         gc.enable()
 
 
-def test_a_shard_whose_keys_were_all_dropped_is_still_whole_after_a_snapshot():
+def test_a_shard_whose_keys_were_all_dropped_is_complete_after_a_snapshot():
     job = make_job(snapshot_every=1)
     stream = job.source("in", lambda spark: None)
     stream.key_by("k", "user").stateful_map("op", lambda k, row, s: (row.n, row.n or None)).sink("out", collect())
@@ -173,7 +173,7 @@ class Cents(msgspec.Struct):
     cents: int = 0
 
 
-def test_state_of_another_type_than_declared_says_operator_key_field_and_what_to_do():
+def test_state_of_another_type_is_an_error_with_step_key_and_field():
     number = next(_names)
 
     def job(declared, make) -> Job:

@@ -97,7 +97,7 @@ def test_a_ttl_by_another_clock_ends_all_states(before, after):
     assert job.run((130, "z"), ttl="10 s", ttl_clock=after).keys() == {"z"}
 
 
-def test_a_ttl_that_stays_or_gets_another_length_keeps_the_ends_that_there_are():
+def test_a_changed_ttl_keeps_existing_expiry_times():
     job = Counting()
     job.run((100, "a"), ttl="10 s")
     assert job.run((105, "z"), ttl="20 s") == {"a": 1, "z": 1}

@@ -188,7 +188,7 @@ ZERO = msgspec.msgpack.encode(0)
         (Spent, Spent(5), [], Total, "'spent', which is stored"),
     ],
 )
-def test_state_of_a_version_that_recorded_flat_fields_continues_or_is_refused(declared, state, fields, after, found):
+def test_state_that_recorded_flat_fields_continues_or_is_refused(declared, state, fields, after, found):
     url, out = f"memory:flat-{next(_numbers)}", collect()
     with MemoryRun(kept(url, declared, state, out)) as run:
         run.batch({"in": [{"k": "a"}]})

@@ -29,7 +29,7 @@ def fleet(tmp_path):
     opened.close()
 
 
-def test_a_run_that_lost_a_shard_before_its_first_batch_is_refused_before_anything_is_started(fleet):
+def test_a_run_that_lost_a_shard_early_is_refused_before_it_starts(fleet):
     (slow,) = started(fleet, "a")
     slow.run.reserve()
     taker = MemoryNode(fleet, "b")

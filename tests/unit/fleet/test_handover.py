@@ -48,7 +48,7 @@ def test_revoke_publish_adopt_and_no_state_is_copied(busy):
     assert handover.custody(ledgers)[1] == Custody("b", Holding(2, 40, PARTS))
 
 
-def test_a_taker_that_died_before_adopting_is_passed_over_and_cannot_adopt_later(busy):
+def test_a_taker_that_died_before_adopting_cannot_adopt_later(busy):
     revoked = handover.revoke(busy, [1], "b")
     ledgers = {"a": revoked, "b": Ledger("b", 1), "c": Ledger("c", 1)}
     step = handover.next_step("c", [1], ledgers, {"a": 7})
@@ -65,7 +65,7 @@ def test_a_taker_that_died_before_adopting_is_passed_over_and_cannot_adopt_later
     assert adopt.ledger.held == {1: Holding(3, 40, PARTS)}
 
 
-def test_a_latecomer_with_an_old_view_cannot_bring_back_a_term_that_is_over(busy):
+def test_a_latecomer_with_an_old_view_cannot_revive_a_past_term(busy):
     old_a = handover.revoke(busy, [1], "b")
     b = handover.adopt(Ledger("b", 1), {1: old_a.revoked[1].holding})
     b = handover.revoke(b, [1], "c")

@@ -44,7 +44,7 @@ def test_a_node_that_was_paused_commits_nothing_for_a_shard_that_was_taken(fleet
     fleet.check_exact()
 
 
-def test_a_killed_node_s_shards_go_on_elsewhere_from_where_its_last_commit_was(fleet):
+def test_the_shards_of_a_killed_node_continue_from_its_last_commit(fleet):
     fleet.send(100)
     killed, b, c = nodes = started(fleet, "a", "b", "c")
     for node in nodes:

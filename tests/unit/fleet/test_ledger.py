@@ -56,7 +56,7 @@ def batch(state: Manifest) -> Manifest:
     )
 
 
-def test_a_batch_tells_positions_and_parts_without_knowing_of_the_ledger():
+def test_a_batch_reports_positions_and_parts_without_the_ledger():
     ledger = ledger_of(batch(held()))
     assert ledger.run == "1"
     assert ledger.held[0] == Holding(1, 7)
@@ -66,14 +66,14 @@ def test_a_batch_tells_positions_and_parts_without_knowing_of_the_ledger():
     assert ledger.staged == ledger.number == SEQUENCES + 2
 
 
-def test_a_local_copy_that_is_inside_a_merged_run_goes_on_when_the_shard_has_moved():
+def test_a_local_copy_inside_a_merged_run_is_usable_after_a_move():
     was = PartRef(FileRef(state_file(5, "r", 0, 0, "delta"), 10, 5), 5, 10, 1)
     merged = PartRef(FileRef("state/8.run", 10, 8), 8, 10, 1, first=3, made=(Stretch(3, 8, "r"),))
     moved = ledger_of(held().replace(shards={2: ShardParts(None, (merged,))})).held[2].parts
     assert missing_parts(moved, 8, Applied.of(was)) == Missing(moved.deltas)
 
 
-def test_what_a_taker_appends_keeps_the_holder_s_output_and_what_it_still_holds():
+def test_a_takers_record_keeps_the_holders_output_and_shards():
     newest = batch(held())
     revoked = state_of(newest, handover.revoke(ledger_of(newest), [2], "5"), "t5")
     assert revoked.kind == "handover"
@@ -88,7 +88,7 @@ def test_what_a_taker_appends_keeps_the_holder_s_output_and_what_it_still_holds(
     assert 2 not in revoked.shards
 
 
-def test_a_taker_goes_on_where_the_holder_s_time_was_and_never_back():
+def test_a_taker_continues_the_holders_time_and_never_goes_back():
     source = batch(held()).replace(epoch=50, frontiers={"in": Frontier(50, 2)}, now=9)
     begun = begun_state("orders", 2, "t2", FIRST)
     given = handover.revoke(ledger_of(source), [2], "2")

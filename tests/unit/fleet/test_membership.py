@@ -134,7 +134,7 @@ def test_a_lease_is_read_from_the_backend_before_its_holder_is_evicted(connectio
     a.close()
 
 
-def test_while_the_cells_are_away_nobody_is_taken_for_dead_and_nobody_waits_for_ever():
+def test_while_cells_are_unavailable_no_node_is_removed_or_blocked():
     with cells.open("memory:away", timeout="0.2 s") as connection:
         a = member(connection, "a", ttl=LONG)
         watch = Watch(connection, "orders")

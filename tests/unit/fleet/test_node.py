@@ -72,7 +72,7 @@ def test_a_sink_that_is_away_during_a_hand_over_is_tried_again(fleet, monkeypatc
     assert [event for event, _ in events] == ["joined", "failed", "failed", "adopted", "left"]
 
 
-def test_the_node_of_the_first_shard_trims_the_inbox_when_it_has_a_retention(fleet):
+def test_the_node_of_the_first_shard_trims_an_inbox_with_retention(fleet):
     only = MemoryNode(fleet, "b")
     only.join()
     only.begin()
@@ -92,7 +92,7 @@ def test_the_node_of_the_first_shard_trims_the_inbox_when_it_has_a_retention(fle
     fleet.check_exact()
 
 
-def test_what_runs_beside_a_node_tells_what_it_did_not_expect_and_goes_on(fleet):
+def test_a_background_thread_reports_unexpected_errors_and_continues(fleet):
     events, again = [], threading.Event()
     node = Node(counting(fleet.where), Engine(), options(fleet, events))
     calls = iter([KeyError("a bug"), None])
@@ -108,9 +108,7 @@ def test_what_runs_beside_a_node_tells_what_it_did_not_expect_and_goes_on(fleet)
     assert events == [("failed", {"in": "work", "error": "KeyError: 'a bug'"})]
 
 
-def test_what_cannot_be_tidied_is_told_once_until_it_works_again_and_keeps_nothing_else_from_being_done(
-    fleet, monkeypatch
-):
+def test_a_cleanup_failure_is_reported_once_and_blocks_nothing_else(fleet, monkeypatch):
     events, trimmed, away = [], [], [StorageError("the store is away")]
 
     def sweep(*_):

@@ -55,7 +55,7 @@ def left_of(fleet: Fleet, run: int) -> list[str]:
     return [*entries, *(str(path) for path in hidden)]
 
 
-def test_nothing_is_left_of_runs_that_are_over_and_the_fleet_goes_on(fleet):
+def test_files_of_ended_runs_are_removed_and_the_fleet_continues(fleet):
     nodes = started(fleet, "a", "b")
     count_all(fleet, nodes)
     before = whole_files(fleet.where / "out")
@@ -98,7 +98,7 @@ def test_one_that_works_keeps_what_is_left_of_later_ones(fleet):
         "fleet.run-removed",
     ],
 )
-def test_a_removal_that_is_broken_off_anywhere_is_finished_by_the_next(fleet, point):
+def test_an_interrupted_removal_is_finished_by_the_next_one(fleet, point):
     nodes = started(fleet, "a", "b")
     count_all(fleet, nodes)
     for node in nodes:

@@ -17,7 +17,7 @@ def nothing(state) -> None:
     """Publish and check nothing."""
 
 
-def test_a_shard_that_a_dead_taker_never_adopted_keeps_its_program_and_its_epoch():
+def test_a_shard_that_a_dead_taker_never_adopted_keeps_program_and_epoch():
     chains = Chains(open_store("memory:unit-passed-over"), "job")
     holder = chains.begin("holder", 4)
     take(chains, holder, lambda: SHARDS, nothing, nothing)

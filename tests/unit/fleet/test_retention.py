@@ -44,7 +44,7 @@ def test_nothing_goes_while_a_shard_was_never_read(fleet):
     assert len(list(fleet.inbox.read(fleet.inbox.start(), fleet.inbox.end(range(SHARDS))))) > 0
 
 
-def test_what_every_kept_checkpoint_has_behind_it_goes_and_the_fleet_goes_on(fleet):
+def test_retention_removes_what_no_kept_checkpoint_needs(fleet):
     a, b = started(fleet, "a", "b")
     steps(fleet, a, b)
     before = fleet.inbox.start()[0]

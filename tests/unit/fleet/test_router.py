@@ -57,7 +57,7 @@ def test_a_failed_delivery_is_tried_again_under_the_same_stamp(when):
     assert inbox.appends == 4
 
 
-def test_after_the_time_is_up_flush_says_so_and_may_be_called_again():
+def test_flush_reports_a_timeout_and_can_be_called_again():
     inbox = MemoryInbox()
     inbox.after = failing(1)
     with Router(inbox, timeout="0 s") as router:
@@ -142,7 +142,7 @@ def test_flush_waits_for_its_own_events_and_not_for_quiet():
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("own_numbers", [False, True])
-def test_a_round_that_is_ready_waits_until_the_one_before_it_is_stored(when, own_numbers):
+def test_a_finished_round_waits_until_the_one_before_is_stored(when, own_numbers):
     inbox, gate, rounds = MemoryInbox(1), threading.Event(), []
     fails = failing(2)
 
@@ -212,7 +212,7 @@ def test_a_replay_of_large_events_by_route_many_adds_the_rest(size, already):
     assert all(stored.block.count > 0 for stored in inbox.log)
 
 
-def test_a_producer_with_numbers_of_its_own_may_begin_anywhere_before_its_last_event():
+def test_a_producer_with_its_own_numbers_may_restart_before_its_last_event():
     inbox = MemoryInbox(4)
     events = [(f"k{n % 7}", n, 10 * n) for n in range(1, 101)]
     for first, last in ((0, 30), (10, 60), (0, 100), (90, 100)):
@@ -317,7 +317,7 @@ def test_a_named_producer_goes_on_after_its_last_event():
     assert list(inbox.marks("sensor").values()) == [3]
 
 
-def test_two_programs_under_one_name_do_not_lose_events_to_each_other_silently():
+def test_two_programs_under_one_name_lose_no_events_silently():
     inbox = MemoryInbox()
     one, other = Router(inbox, "same"), Router(inbox, "same")
     one.route("k", 1)
@@ -330,7 +330,7 @@ def test_two_programs_under_one_name_do_not_lose_events_to_each_other_silently()
         other.close()
 
 
-def test_large_events_are_cut_into_several_blocks_and_too_large_ones_refused():
+def test_large_events_are_split_into_blocks_and_too_large_ones_refused():
     inbox = MemoryInbox(1)
     inbox.max_block_bytes = 4000
     with Router(inbox, batch_events=1000, linger="60 s") as router:

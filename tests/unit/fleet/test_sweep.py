@@ -63,7 +63,7 @@ def test_files_of_an_old_run_stay_while_the_state_is_in_them(fleet):
     fleet.check_exact()
 
 
-def test_a_run_whose_files_are_gone_is_forgotten_and_its_number_never_comes_again(fleet):
+def test_a_run_without_files_is_forgotten_and_its_number_never_reused(fleet):
     node = MemoryNode(fleet, "a")
     node.join()
     for _ in range(3):
@@ -74,7 +74,7 @@ def test_a_run_whose_files_are_gone_is_forgotten_and_its_number_never_comes_agai
     assert node.info.number == 4
 
 
-def test_a_run_that_is_closed_before_it_adopts_gives_way_to_another(fleet):
+def test_a_run_closed_before_it_adopts_is_replaced(fleet):
     node = MemoryNode(fleet, "a")
     node.join()
     run = node.chains.begin("a", 8)

@@ -58,7 +58,7 @@ def check(fleet):
     assert rows == sorted((key, n) for key, last in fleet.sent.items() for n in range(1, last + 1))
 
 
-def test_a_node_with_a_new_version_adopts_and_upgrades_what_it_takes(fleet):
+def test_a_node_with_a_new_version_upgrades_the_shards_it_adopts(fleet):
     fleet.send(100)
     for old in started(fleet, "a", "b", node=node(before)):
         old.step()
@@ -147,7 +147,7 @@ def counted_by(length: str):
     return build
 
 
-def test_windows_of_an_earlier_version_go_on_and_other_lengths_are_refused_then(fleet, monkeypatch):
+def test_windows_of_an_earlier_version_continue_and_then_fix_their_length(fleet, monkeypatch):
     fleet.send(20, keys=10)
     with monkeypatch.context() as version:
         version.setattr(FixedWindows, "state_layout", StateLayout("window"))

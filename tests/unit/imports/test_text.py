@@ -188,7 +188,7 @@ def test_keys_have_the_type_that_the_program_declares(tmp_path):
         by_column.import_state("account", pa.table({"key": ["7"], "balance": [1]}))
 
 
-def test_keys_that_look_like_numbers_must_be_told_where_nobody_declares_them(tmp_path):
+def test_undeclared_keys_that_look_like_numbers_need_a_type(tmp_path):
     file = written(tmp_path, "a.csv", "key,balance\n007,1\n8,1\n")
     job = job_of(tmp_path, lambda record: record["user"])
     with pytest.raises(
@@ -242,7 +242,7 @@ orders.stateful_map("rank", lambda key, order, rank: (rank, rank), default="?").
     assert "'uuid' is not one of" in ran("numbers.csv", "--key-type", "uuid").output
 
 
-def test_a_long_value_of_a_csv_file_is_imported_and_the_limit_of_the_process_stays(tmp_path):
+def test_a_long_csv_value_is_imported_without_changing_the_global_limit(tmp_path):
     job, before = job_of(tmp_path), csv.field_size_limit()
     note = "long " * 40_000
     assert job.import_state("account", written(tmp_path, "accounts.csv", f"key,note\nada,{note}\n")) == 1
@@ -250,7 +250,7 @@ def test_a_long_value_of_a_csv_file_is_imported_and_the_limit_of_the_process_sta
     assert csv.field_size_limit() == before < len(note)
 
 
-def test_a_quote_that_is_not_closed_in_a_long_csv_file_is_named_with_the_line_where_it_opens(tmp_path):
+def test_an_unclosed_quote_in_a_csv_file_is_reported_with_its_line(tmp_path):
     text = "key,note\nada,fine\n" + 'bob,"open\n' + "key,text\n" * 1000
     before = import_text._CSV.field_size_limit(1000)
     try:

@@ -165,7 +165,7 @@ def test_steps_are_told_by_the_words_of_the_program():
     assert "limit_out_of_orderness" in job.graph.text()
 
 
-def test_a_few_dead_letters_are_told_with_their_line_and_without_secrets(kept):
+def test_a_few_dead_letters_are_shown_with_their_line_without_secrets(kept):
     job = Job("letters", state="memory:letters")
     job.dead_letter("dead", sinks.collect())
 
@@ -203,7 +203,7 @@ def test_bytes_are_pages_of_local_copies_also_before_these_are_made(kept):
     assert kept.records[0].stored["total"] == Stored(1, 4096)
 
 
-def test_keys_that_came_before_the_count_of_a_shard_is_known_are_added_to_it():
+def test_keys_added_before_a_shards_count_is_known_are_counted():
     sizes = StateSizes()
     sizes.grow("total", 0, 2)
     sizes.seed({"total": {0: Stored(5, 50)}}, ["total"], {0})

@@ -122,7 +122,7 @@ ENTRIES = st.lists(
 
 
 @given(ENTRIES, st.integers(1, 60), st.integers(100, 2000))
-def test_what_stays_is_young_and_within_the_bound_and_the_newest_always_stays(entries, seconds, size):
+def test_retention_keeps_young_records_within_the_bound_and_the_newest(entries, seconds, size):
     now = 50 * 10**9
     gone = surplus(entries, now, seconds, size)
     kept = [entry for entry in entries if entry not in gone]

@@ -97,7 +97,7 @@ def test_without_a_provider_nothing_is_traced():
     assert batch.spans == ()
 
 
-def test_without_opentelemetry_batches_run_and_the_option_says_what_to_install(monkeypatch):
+def test_without_opentelemetry_batches_run_and_the_option_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with Tracing("orders", "r1").batch(0):
         pass

@@ -243,7 +243,7 @@ def test_an_aggregate_that_stays_as_it_is_is_not_written_again():
 
 
 @pytest.mark.parametrize("windows", [None, tumbling("100 ns"), session("50 ns")])
-def test_a_column_may_be_of_large_integers_in_one_batch_and_of_floats_in_the_next(windows):
+def test_a_column_may_change_from_large_integers_to_floats(windows):
     """An integer beyond 2**53 is rounded when a float is added to it, also by the steps that fold by windows."""
     url = f"memory:int-then-float-{windows}"
 
@@ -306,7 +306,7 @@ def test_keys_of_two_types_that_meet_in_a_union_have_their_own_totals():
     assert sorted(record["n"] for record in out.records[-4:]) == [3, 3, 300, 300]
 
 
-def test_a_shard_that_catches_up_before_the_data_of_a_batch_keeps_its_totals():
+def test_a_shard_that_catches_up_before_a_batch_keeps_its_totals():
     """In a fleet, a shard may come from a node whose clock was behind: its windows close before the batch's own data."""
     out = collect()
     job = Job("behind", state="memory:behind-totals", n_shards=1)

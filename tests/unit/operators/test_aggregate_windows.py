@@ -35,7 +35,7 @@ def windowed(windows, **aggregates):
 
 
 @pytest.mark.parametrize("windows", [tumbling("1000 ns"), session("1000 ns")], ids=["tumbling", "session"])
-def test_one_partial_result_for_each_key_window_and_task_crosses_the_shuffle(windows):
+def test_one_partial_result_per_key_window_and_task_is_shuffled(windows):
     job, out = Job("combined", state=f"memory:combined-{next(_fresh)}"), collect()
     windowed(windows, n=count())(job.source("in", lambda spark: None)).sink("out", out)
     with MemoryRun(job, partitions=3, parallelism=2) as memory:
@@ -118,7 +118,7 @@ def test_a_changed_window_is_refused_and_a_changed_lateness_is_not():
     ]
 
 
-def test_the_state_of_a_key_is_its_sessions_and_any_number_of_aggregates_fits():
+def test_a_keys_state_is_its_sessions_with_any_number_of_aggregates():
     many = {f"{name}_{column}": of(column) for column in ("n", "at") for name, of in AGGREGATES.items()}
     ran = run(windowed(session("4 ns"), rows=count(), **many), rows(("a", 1, 7), ("a", 3, 5), ("a", 9, 1)), plain=False)
     numbers = [[2, 2, 12, 5, 7, 2, 4, 1, 3], [1, 1, 1, 1, 1, 1, 9, 9, 9]]

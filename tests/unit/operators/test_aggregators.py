@@ -307,7 +307,7 @@ def test_wrong_arguments_are_refused(wrong, said):
         wrong()
 
 
-def test_a_condition_that_is_not_boolean_is_refused_when_the_graph_is_built():
+def test_a_condition_that_is_not_boolean_is_refused_in_the_graph():
     for where in ("user", pc.field("sold")):
         with pytest.raises(GraphError, match="it must be boolean"):
             run(aggregated(n=agg.count(where=where)), value=Sale, plain=False)

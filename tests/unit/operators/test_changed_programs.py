@@ -26,7 +26,7 @@ def values(messages):
     return [(message.value, message.time) for message in messages]
 
 
-def test_rows_that_wait_in_an_interval_join_wait_as_long_as_the_new_interval_says():
+def test_waiting_rows_of_an_interval_join_follow_the_new_interval():
     before = joining("interval_join", after="10 ns")
     before.send("k", "l1", 100)
     before.send("k", "l2", 105)
@@ -74,7 +74,7 @@ def test_a_window_that_was_emitted_goes_when_the_new_lateness_ends():
     assert op.state("k") is None
 
 
-def test_a_row_of_an_interval_join_is_emitted_once_where_the_new_interval_is_shorter():
+def test_a_shorter_interval_emits_a_waiting_row_once():
     before = joining("interval_join", after="20 ns")
     before.send("k", "l1", 100)
     op = continued(before, joining("interval_join", after="10 ns"))
@@ -83,7 +83,7 @@ def test_a_row_of_an_interval_join_is_emitted_once_where_the_new_interval_is_sho
     assert op.state("k", "join") is None
 
 
-def test_a_right_value_of_an_as_of_join_is_not_known_after_the_new_tolerance():
+def test_an_as_of_join_forgets_values_after_the_new_tolerance():
     before = joining("as_of_join", tolerance="20 ns")
     before.send("k", "r1", 100)
     op = continued(before, joining("as_of_join", tolerance="10 ns"))
@@ -119,7 +119,7 @@ def test_a_session_ends_by_the_gap_that_its_last_message_had(function):
 @pytest.mark.parametrize(
     ("windows", "next_end"), [(tumbling("10 ns"), 20), (session("10 ns"), 23)], ids=["tumbling", "session"]
 )
-def test_a_window_comes_out_at_its_end_where_the_one_before_is_kept_for_a_longer_lateness(windows, next_end, lateness):
+def test_a_window_is_emitted_at_its_end_despite_an_older_longer_lateness(windows, next_end, lateness):
     def counting(lateness):
         return StepTester(lambda keyed: keyed.window("w", windows, n=count(), allowed_lateness=lateness))
 

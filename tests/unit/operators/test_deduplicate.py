@@ -123,7 +123,7 @@ def test_many_ids_of_a_key_may_be_all_that_can_be_stored():
     assert op.send_all([Message("k", name, 2_000) for name in ids]) == []
 
 
-def test_its_layout_tells_with_which_horizon_the_state_began_and_that_of_earlier_versions_is_taken():
+def test_the_layout_records_the_horizon_and_accepts_that_of_older_versions():
     began = Deduplicate(10)
     later = Deduplicate(30).continuing(began.state_layout)
     assert later.horizon == 30

@@ -106,13 +106,13 @@ def test_keys_and_times_stay():
         (lambda s: s.select("s", "user", user=pc.field("user")), "the column user twice"),
     ],
 )
-def test_what_does_not_fit_a_declared_type_is_refused_when_the_graph_is_built(build, reason):
+def test_a_value_that_does_not_fit_a_declared_type_is_refused_in_the_graph(build, reason):
     job = Job("refused")
     with pytest.raises(GraphError, match=reason):
         build(job.source("in", dataframe(lambda spark: None), value=Order))
 
 
-def test_what_does_not_fit_the_columns_of_a_source_is_refused_when_they_are_known():
+def test_what_does_not_fit_source_columns_is_refused_once_they_are_known():
     job = Job("refused")
     job.source("in", files("orders/")).inspect("i", print).filter("f", pc.field("n") > 1).sink("out", collect())
     with pytest.raises(
@@ -128,7 +128,7 @@ def test_what_does_not_fit_the_data_is_an_error_that_names_the_operator():
     )
 
 
-def test_a_record_for_which_an_expression_fails_is_named_or_goes_to_the_dead_letters():
+def test_a_record_that_fails_an_expression_is_named_or_a_dead_letter():
     records = [{"n": 4, "by": by} for by in (1, 0, 2, 0)]
 
     def build(s):
@@ -170,7 +170,7 @@ def test_a_cell_in_an_expression_is_refused_with_what_to_write():
     assert len({limit, Job("other").cell("limit", int)}) == 2
 
 
-def test_a_truth_value_in_place_of_a_predicate_is_refused_with_what_to_write():
+def test_a_bool_in_place_of_a_predicate_is_refused_with_an_example():
     stream = Job("frozen").source("in", dataframe(lambda spark: None), value=Order)
     with pytest.raises(GraphError, match=r"step 'big': filter was given True.*use a function"):
         stream.filter("big", 3 > 2)  # type: ignore[arg-type]

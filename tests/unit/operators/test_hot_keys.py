@@ -154,7 +154,7 @@ def test_messages_that_wait_for_partners_share_the_timer_of_the_first_one():
 
 
 @pytest.mark.parametrize("operator", sorted({*OPERATORS} - {"ttl_map"}))
-def test_a_key_on_which_much_waits_is_not_copied_for_each_message_with_dead_letters(operator, monkeypatch):
+def test_a_hot_key_is_not_copied_for_each_message_with_dead_letters(operator, monkeypatch):
     encoded = []
     for codec in (TimeOrderCodec, KnownIdsCodec):
         encode = codec.encode
@@ -182,7 +182,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("operator", BAD)
-def test_a_message_that_a_step_refuses_leaves_the_state_of_its_key_as_it_was(operator):
+def test_a_rejected_message_leaves_the_state_of_its_key_unchanged(operator):
     states = []
     for bad in ([], BAD[operator]):
         job, dead = joined(STEPS[operator], collect(), as_text=True), collect()

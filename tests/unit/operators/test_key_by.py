@@ -132,7 +132,7 @@ def test_nan_in_a_column_is_rejected_and_zeros_are_one_key():
     assert ran.states == {"count": {0.0: 2}}
 
 
-def test_keys_of_several_types_are_refused_also_over_several_batches_of_a_task():
+def test_keys_of_several_types_are_refused_over_several_batches_of_a_task():
     text = failure(lambda s: s.key_by("k", lambda n: n if n < 3 else str(n)), [1, 3])
     assert re.search(
         "step 'k'.*: all keys must be of one type, not int and str; convert them in the key function", text
@@ -154,7 +154,7 @@ def test_a_column_that_is_not_there_says_which_are():
     assert "there is no column 'amount'" in text
 
 
-def test_a_declared_type_without_the_column_is_refused_when_the_graph_is_built():
+def test_a_declared_type_without_the_column_is_refused_in_the_graph():
     with pytest.raises(GraphError, match=r"step 'k' \(key_by\): there is no column 'usr'; Click has user, n"):
         run(lambda s: s.key_by("k", "usr"), value=Click)
     with pytest.raises(GraphError, match="key_by takes a column's name or a function, not int"):
@@ -236,7 +236,7 @@ MIXED = "'k'.*: the numbers at place 1 of its tuple keys must be of one type, no
 
 
 @pytest.mark.parametrize(("parallelism", "partitions"), [(1, 1), (4, 1), (4, 2), (4, 4)])
-def test_tuple_keys_with_1_and_with_1_0_are_refused_however_they_are_divided(parallelism, partitions):
+def test_tuple_keys_with_1_and_1_0_are_refused_in_any_division(parallelism, partitions):
     job = tuple_keys(f"memory:tuples-{parallelism}-{partitions}")
     with MemoryRun(job, parallelism=parallelism, partitions=partitions) as run:
         with pytest.raises(StepError, match=MIXED):
@@ -245,7 +245,7 @@ def test_tuple_keys_with_1_and_with_1_0_are_refused_however_they_are_divided(par
         assert run.run.head.key_kinds == {"k": "tuple", "k/1": "int", "count": "tuple", "count/1": "int"}
 
 
-def test_keys_of_another_type_than_those_of_earlier_batches_are_refused_after_a_restart_too():
+def test_keys_of_another_type_than_before_a_restart_are_refused():
     state = "memory:tuples-restarted"
     with MemoryRun(tuple_keys(state)) as run:
         run.batch(texts(1))
@@ -291,7 +291,7 @@ def test_rows_of_aggregates_have_the_former_key_behind_the_next_key_by(key):
     assert sorted(ran.values()) == ["ada 4", "bob 2"]
 
 
-def test_a_former_key_that_is_a_tuple_is_a_struct_behind_the_next_key_by():
+def test_a_former_tuple_key_is_a_struct_after_the_next_key_by():
     def build(rows):
         totals = rows.key_by("by", lambda row: (row.user, row.n % 2)).aggregate("total", total=sum_("n"))
         return totals.key_by("again", lambda row: row.key["_1"]).map(

@@ -135,7 +135,7 @@ def test_keys_that_never_fit_stop_the_job(options, said):
         looked_up(ORDERS, **options)
 
 
-def test_a_missing_column_and_a_column_on_both_sides_are_named_before_anything_is_committed():
+def test_missing_and_ambiguous_columns_are_named_before_any_commit():
     with pytest.raises(
         GraphError, match=r"step 'price' \(lookup\): the table 'prices' has no column 'vat'; it has sku"
     ):
@@ -167,7 +167,7 @@ def test_mistakes_in_the_program_are_named():
         job.table("numbers", 7, key="sku")
 
 
-def test_a_declared_column_of_another_type_is_refused_when_the_table_is_loaded():
+def test_a_column_of_another_declared_type_is_refused_at_loading():
     job = Job("lookup", state="memory:")
     table = job.table("prices", pa.table({"sku": [1], "cents": [2]}), key="sku")
     stream = job.source("in", sources.files("in/", "json", schema="sku string"))

@@ -78,7 +78,7 @@ def test_the_record_of_a_dead_letter_is_whole_and_json():
     assert json.loads(ran.dead[0]["record"]) == {"user": "ada", "raw": "/w==", "note": "x" * 1000}
 
 
-def test_a_keyed_record_is_rejected_with_its_key_and_the_other_keys_stay_in_place():
+def test_a_keyed_record_is_rejected_with_its_key_and_others_stay():
     ran = run(
         lambda s: s.key_by("k", lambda n: f"key-{n}").map("invert", lambda n: 12 // n), [3, 0, 4], dead_letter=True
     )
@@ -97,7 +97,7 @@ def test_a_function_that_raises_stop_iteration_fails_and_ends_nothing(at):
     assert [row["record"] for row in ran.dead] == [str(at)]
 
 
-def test_big_integers_text_that_is_no_unicode_and_other_objects_reach_the_next_level():
+def test_big_integers_and_non_unicode_text_reach_the_next_level():
     ran = run(
         lambda s: (
             s.map("grow", lambda n: (2**80 * n, "\ud800", {n}))
@@ -110,7 +110,7 @@ def test_big_integers_text_that_is_no_unicode_and_other_objects_reach_the_next_l
     assert ran.values() == [3, 4]
 
 
-def test_something_that_is_no_function_is_refused_when_the_graph_is_built():
+def test_a_value_that_is_no_function_is_refused_in_the_graph():
     with pytest.raises(GraphError, match="step 'wrong': it takes a function as its second argument, not int"):
         run(lambda s: s.map("wrong", 3), [])
 
@@ -134,7 +134,7 @@ ORDERS = [
         pytest.param(lambda order: {**order}, id="nothing"),
     ],
 )
-def test_a_function_that_adds_fields_gives_what_it_gives_for_the_whole_record(function):
+def test_a_function_that_adds_fields_gets_the_same_narrowed_result(function):
     def plain(order):
         return function(order)  # Proves nothing: it passes the record on.
 

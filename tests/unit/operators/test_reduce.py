@@ -28,7 +28,7 @@ def rows(*pairs):
     st.integers(1, 3),
     st.integers(1, 3),
 )
-def test_the_result_is_that_of_a_fold_however_batches_splits_and_tasks_are_cut(batches, parallelism, partitions):
+def test_reduce_equals_a_fold_for_any_batches_splits_and_tasks(batches, parallelism, partitions):
     def number(pair):
         return pair[0], None if pair[1] is None else str(pair[1])
 

@@ -14,7 +14,7 @@ def job_of():
     return Job("parts", state="memory:parts")
 
 
-def test_a_split_sends_each_message_where_the_function_says_and_counts_what_nobody_takes():
+def test_split_routes_by_the_function_and_counts_unrouted_messages():
     job = job_of()
     numbers = job.source("in", lambda spark: None).map("n", lambda row: row.value)
     even, small = numbers.split("parts", 2, lambda n: [0] * (n % 2 == 0) + [1] * (n < 3))

@@ -76,7 +76,7 @@ def test_a_value_that_waits_in_a_join_keeps_its_type(batches: int, value: Any) -
     assert type(back) is type(value)
 
 
-def test_a_join_function_that_changes_its_argument_changes_nothing_that_waits() -> None:
+def test_a_join_function_that_mutates_its_argument_changes_no_state() -> None:
     def build(stream: KeyedStream) -> Stream:
         left, right = stream.branch("side", lambda each: "l" in each, lambda each: "r" in each)
         return left.interval_join(
@@ -193,7 +193,7 @@ ids = ["stateful_map", "stateful_op", "reduce"]
 
 
 @pytest.mark.parametrize("build", SUMS, ids=ids)
-def test_a_state_that_is_not_of_the_declared_type_names_the_first_record_that_made_it_so(build: Any) -> None:
+def test_a_wrong_state_type_names_the_first_record_that_caused_it(build: Any) -> None:
     records = [{"k": "a", "n": 1}, {"k": "b", "n": 5}, {"k": "a", "n": 3}, {"k": "a", "n": 2}]
     # What reduce gets has been folded before the shuffle.
     with pytest.raises(StepError, match=r"step 'sum', key 'a', record (.*'n': 3\}|6\.5): .*declared type int"):
@@ -201,7 +201,7 @@ def test_a_state_that_is_not_of_the_declared_type_names_the_first_record_that_ma
 
 
 @pytest.mark.parametrize("build", SUMS, ids=ids)
-def test_a_record_that_leaves_a_wrong_state_goes_to_the_dead_letters_and_the_state_stays(build: Any) -> None:
+def test_a_record_that_causes_a_wrong_state_becomes_a_dead_letter(build: Any) -> None:
     dead = sinks.collect()
     run_batches(
         lambda stream: build(stream).map("same", lambda value: value),
@@ -216,6 +216,6 @@ def test_a_record_that_leaves_a_wrong_state_goes_to_the_dead_letters_and_the_sta
     assert "declared type int" in letter["error"]
 
 
-def test_an_undeclared_record_in_state_is_refused_in_the_batch_that_writes_it() -> None:
+def test_an_undeclared_record_in_state_is_refused_when_it_is_written() -> None:
     with pytest.raises(StepError, match=r"step 'last', key 'a', record Order.*an Order needs a declared type"):
         StepTester(last_value).send("a", Order("a", 1))

@@ -72,9 +72,7 @@ def summed(key, n, total):
     st.integers(1, 3),
     st.sampled_from([1, 10_000]),
 )
-def test_running_sums_are_those_of_a_dict_however_batches_splits_and_tasks_are_cut(
-    batches, parallelism, partitions, many
-):
+def test_running_sums_equal_a_dict_for_any_batches_splits_and_tasks(batches, parallelism, partitions, many):
     def step(key, row, total):
         # 7 drops the key.
         return total + row.n, None if row.n == 7 else total + row.n
@@ -161,7 +159,7 @@ def test_a_type_that_cannot_be_made_from_nothing_needs_a_default():
         (list[int], {}),
     ],
 )
-def test_a_default_that_is_not_of_the_declared_type_is_refused_when_the_graph_is_built(declared, default):
+def test_a_default_of_another_type_is_refused_in_the_graph(declared, default):
     with pytest.raises(GraphError, match=r"step 'op': its state is declared as .*, and begins as .*default="):
         run(keyed(summed, state=declared, default=default))
 
@@ -214,7 +212,7 @@ class Tagged:
 @pytest.mark.parametrize(
     "kept", [7, 0.5, "text", {"n": 1}, {"count": 1, "sum": 2}, {}, [1, (2, 3)], {4, 5}, datetime(2026, 3, 1)]
 )
-def test_a_record_as_default_may_stand_for_nothing_yet_and_never_be_stored(kept, default, dead_letter):
+def test_a_default_record_that_is_never_stored_may_be_incomplete(kept, default, dead_letter):
     def step(key, n, state):
         return f"{type(state).__name__} {state!r}", kept
 
@@ -234,7 +232,7 @@ def test_a_record_as_default_is_stored_beside_other_values(record, dead_letter):
     assert ran.values() == [repr(state) for state in (record(), {"n": 2}, record(4), {"n": 6})]
 
 
-def test_a_record_as_default_that_has_no_form_in_msgpack_is_refused_where_it_is_stored():
+def test_a_default_record_without_a_msgpack_form_is_refused_at_storing():
     with pytest.raises(StepError, match="Unresolved needs a declared type"):
         run(keyed(lambda key, n, state: (n, state), default=Unresolved()), [1])
 
@@ -262,7 +260,7 @@ def test_an_unpacking_error_in_the_function_itself_is_its_own():
     assert "record 1: ValueError: too many values" in failure(keyed(step), [1])
 
 
-def test_an_error_names_operator_key_and_record_and_nothing_of_the_batch_counts():
+def test_an_error_names_step_key_and_record_and_its_batch_does_not_count():
     def step(key, n, total):
         return 10 // (n - 4), total + n
 
@@ -271,7 +269,7 @@ def test_an_error_names_operator_key_and_record_and_nothing_of_the_batch_counts(
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_rejected_records_leave_state_positions_and_keys_of_the_others_as_they_are(parallelism):
+def test_rejected_records_do_not_change_state_or_keys_of_others(parallelism):
     def step(key, n, seen):
         seen.append(n)  # In place, before it fails.
         if n >= 10:
@@ -319,7 +317,7 @@ def test_several_operators_of_one_level_keep_their_own_state():
 
 @pytest.mark.parametrize("returned", ["ab", {"a", "b"}, {"a": 1, "b": 2}, [1, 2], 7, None, (1,), (1, 2, 3)])
 @pytest.mark.parametrize("dead_letter", [False, True])
-def test_only_a_tuple_of_two_is_taken_and_the_error_names_function_operator_and_shape(returned, dead_letter):
+def test_only_a_pair_is_accepted_and_the_error_names_function_and_step(returned, dead_letter):
     def wrong(key, value, state):
         return returned
 

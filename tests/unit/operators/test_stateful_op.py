@@ -55,7 +55,7 @@ def test_a_schedule_comes_once_for_each_shard_and_batch():
     assert run(keyed(Ticking(), default=0), [1], [], [2]).states == {"op": {1: 3, 0: 1}}
 
 
-def test_a_key_of_another_type_that_is_equal_does_not_replace_the_inputs():
+def test_an_equal_key_of_another_type_does_not_replace_the_inputs_key():
     def swap(message, state, output):
         output.send(Message(bool(message.key), message.value))
         return 1

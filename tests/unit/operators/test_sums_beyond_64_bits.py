@@ -90,7 +90,7 @@ def test_a_sliding_window_whose_panes_sum_to_too_much_is_put_aside(lateness):
     assert program.dead.records[0]["record"] == '{"start": 0, "end": 10}'
 
 
-def test_a_correction_of_a_sliding_window_that_is_too_large_is_put_aside():
+def test_a_correction_of_a_sliding_window_that_overflows_is_set_aside():
     program = Program(sliding("10 ns", "5 ns"), lateness="100 ns")
     found = program.run([("a", 1, HUGE)], [("b", 40, 1)], [("b", 41, 1)], [("a", 6, HUGE)])
     assert ("a", 5, HUGE, 1) in found
@@ -105,7 +105,7 @@ def test_a_correction_of_a_sliding_window_that_is_too_large_is_put_aside():
     ],
     ids=["session", "sliding"],
 )
-def test_without_dead_letters_the_job_stops_and_goes_on_once_it_has_them(windows, batches):
+def test_without_dead_letters_the_job_stops_until_it_has_them(windows, batches):
     program = Program(windows, dead_letters=False)
     with pytest.raises(StepError, match=r"(?s)step 'w', key 'a'.*exceeds 64 bits.*dead_letter"):
         program.run(*batches)

@@ -32,7 +32,7 @@ def test_timestamps_are_integers_of_a_unit_datetimes_or_columns():
 
 
 @pytest.mark.parametrize("wrong", ["text", 1.5, None, True, 2**63 - 1])
-def test_what_is_no_timestamp_is_refused_with_operator_key_and_record(wrong):
+def test_an_invalid_timestamp_is_refused_with_step_key_and_record(wrong):
     with pytest.raises(StepError, match=r"step 'time', key 'k', record .*timestamp"):
         timed(lambda row: row["at"])(wrong)
 

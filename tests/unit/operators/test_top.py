@@ -128,7 +128,7 @@ def test_the_graph_shows_the_step():
     ]
 
 
-def test_a_column_that_is_not_there_is_refused_where_columns_are_known():
+def test_a_missing_column_is_refused_where_columns_are_known():
     sums = windows(Job("refused")).map("typed", lambda row: Total(row.start, row.n), returns=Total)
     with pytest.raises(GraphError, match="there is no column 'm'; Total has start, n"):
         sums.top("top", 1, by="m")

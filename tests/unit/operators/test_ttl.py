@@ -43,7 +43,7 @@ def test_a_state_goes_when_the_epoch_reaches_its_last_message_and_the_ttl():
     assert values(op.send("k", 1, 20)) == [1]
 
 
-def test_a_message_prolongs_the_state_also_one_that_is_out_of_order():
+def test_a_message_extends_the_ttl_even_out_of_order():
     op = StepTester(summing(ttl="10 ns"))
     op.send("k", 1, 5)
     op.send("k", 1, 3)
@@ -67,7 +67,7 @@ def test_by_the_clock():
     assert op.state("k", "sum") is None
 
 
-def test_a_state_that_the_function_drops_begins_anew_with_its_own_time():
+def test_a_state_that_the_function_dropped_starts_with_a_new_ttl():
     op = StepTester(
         lambda keyed: keyed.stateful_map("op", lambda k, v, s: (v, None if v == "drop" else v), default="", ttl="10 ns")
     )
@@ -87,7 +87,7 @@ def test_event_time_needs_timestamps():
 
 @settings(max_examples=25, deadline=None)
 @given(script=scripts())
-def test_with_input_on_time_a_count_holds_the_messages_since_the_state_last_expired(script):
+def test_a_count_holds_the_messages_since_the_state_last_expired(script):
     model = modelled(script)
     outputs, _ = driven(
         script,
@@ -159,7 +159,7 @@ def test_a_state_that_a_schedule_sets_expires_by_the_clock():
 
 
 @pytest.mark.parametrize("epoch_first", [True, False])
-def test_a_ttl_that_is_added_to_a_program_covers_the_keys_that_have_state(epoch_first):
+def test_a_ttl_added_to_a_program_covers_existing_keys(epoch_first):
     before = StepTester(summing())
     before.send("old", 1, 5)
     after = StepTester(summing(ttl="10 ns"))

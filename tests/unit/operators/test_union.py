@@ -15,7 +15,7 @@ def streams():
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_stream_with_timestamps_and_one_without_are_refused_when_the_graph_is_built(first):
+def test_a_union_of_streams_with_and_without_timestamps_is_refused(first):
     timed, plain = streams()
     timed = timed.assign_timestamps("at", "i", unit="ns").filter("some", bool)
     one, other = (timed, plain) if first else (plain, timed)
@@ -29,7 +29,7 @@ def test_streams_that_all_have_timestamps_or_none_are_fine():
     a.assign_timestamps("at", "i", unit="ns").union("timed", b.assign_timestamps("bt", "i", unit="ns"))
 
 
-def test_the_output_of_a_logic_goes_with_both_since_it_may_send_what_it_likes():
+def test_the_output_of_a_logic_may_join_either_kind_of_stream():
     a, b = streams()
     logic = a.key_by("k", "i").stateful_op("op", lambda message, state, output: None)
     logic.union("u", b.assign_timestamps("bt", "i", unit="ns").key_by("kb", "i"))

@@ -130,7 +130,7 @@ def test_the_table_is_that_of_the_database_over_any_batches_and_restarts(seed, c
     assert kept == table
 
 
-def test_an_as_of_join_finds_the_row_at_the_time_of_a_message_and_none_after_a_delete():
+def test_an_as_of_join_finds_the_row_at_a_time_and_none_after_a_delete():
     job = Job("joined")
     events = [
         message("c", {"id": 1, "name": "ada"}, at=NOW + 10),

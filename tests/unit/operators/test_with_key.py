@@ -116,7 +116,7 @@ def test_a_step_that_cannot_work_is_refused(make, error, text):
         make(Job("j").source("in", iterable(RECORDS)))
 
 
-def test_a_column_that_is_not_there_is_refused_when_the_graph_is_built():
+def test_a_missing_column_is_refused_in_the_graph():
     from dataclasses import dataclass
 
     @dataclass

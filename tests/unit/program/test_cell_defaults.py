@@ -62,7 +62,7 @@ def test_a_value_in_place_of_the_type_is_refused_with_what_to_write(given, meant
         Job("live").cell("t", given)
 
 
-def test_after_a_run_in_this_process_a_cell_has_no_value_outside_of_functions():
+def test_a_cell_has_no_value_outside_of_functions_after_a_run():
     job = Job("over")
     limit = job.cell("limit", int, default=1)
     job.source("in", sources.iterable([1, 2])).filter("large", lambda n: n > limit.value).sink("out", sinks.collect())

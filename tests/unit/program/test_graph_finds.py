@@ -206,7 +206,7 @@ def test_a_join_by_keys_of_two_declared_types_is_found(key, value, found):
 @pytest.mark.parametrize(
     "key", [float_key, lambda payment: payment.cents, "cents"], ids=["annotated", "field", "column"]
 )
-def test_a_join_of_ints_with_what_is_declared_a_float_pairs_them_as_they_are(key):
+def test_a_join_of_ints_with_declared_floats_matches_equal_numbers(key):
     # To a type checker an int is a float.
     job, out = Job("float", state="memory:float-keys"), collect()
     left = job.source("in", files("in/", "json", schema="cents long, at long")).assign_timestamps(

@@ -65,7 +65,7 @@ def test_a_program_without_names_of_stateless_steps_runs():
     assert result.states == {"total": {"ada": 7}}
 
 
-def test_a_derived_name_records_nothing_so_the_next_program_may_give_it_to_another_step():
+def test_a_derived_name_is_not_recorded_and_can_move_to_another_step():
     def job(*, before: bool, key=lambda row: row.user) -> Job:
         made = Job("changes", state="memory:optional-names", n_shards=2)
         stream = made.source("in", sources.iterable([{"user": "", "n": 0}]))

@@ -57,7 +57,7 @@ def running(driver: Driver) -> Run:
     return run
 
 
-def test_the_status_goes_from_starting_with_its_phase_over_running_to_stopped():
+def test_the_status_goes_from_starting_to_running_to_stopped():
     driver = Driver()
     run = running(driver)
     assert (run.status.state, run.status.phase, str(run.status)) == ("starting", "Spark", "starting: Spark")
@@ -160,7 +160,7 @@ def test_a_run_that_nobody_stopped_is_stopped_when_the_program_ends():
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "committed\n", "")
 
 
-def test_a_notebook_shows_status_graph_state_and_batches_escaped_and_without_passwords():
+def test_a_notebook_shows_a_run_escaped_and_without_passwords():
     driver = Driver(StepError("<script>alert(1)</script>"))
     run = in_background(Run(job("nats://ada:secret@host:4222/<b>"), lambda: driver))
     driver.stop()
@@ -209,7 +209,7 @@ def test_a_result_and_a_batch_are_one_line_each():
     assert tidewheel.Run is Run
 
 
-def test_a_query_before_the_first_commit_says_that_the_run_is_starting():
+def test_a_query_before_the_first_commit_reports_a_starting_run():
     made = Job("clicks", state="memory:unit-running-query")
     made.source("in", iterable([1, 2])).key_by("by", lambda n: n).reduce("sum", max).sink("out", discard())
     driver = Driver()

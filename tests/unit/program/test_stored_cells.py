@@ -46,7 +46,7 @@ def test_what_is_written_reaches_the_next_batch(state):
     assert StoredJob("live", state=state).cell("threshold").read() == 2.0
 
 
-def test_cells_at_a_url_of_their_own_are_opened_only_where_the_user_says(tmp_path):
+def test_cells_at_another_url_are_opened_only_if_the_user_names_it(tmp_path):
     """The URL in the store may be forged: credentials and writes go only to addresses that the user gave."""
     state, cells = str(tmp_path / "state"), f"file:{tmp_path}/cells"
     with MemoryRun(program(state, cells=cells)) as run:
@@ -103,7 +103,7 @@ def test_the_connection_is_closed_with_the_cell(state):
 @pytest.mark.parametrize(
     "change", [lambda cell: setattr(cell, "value", 2), lambda cell: cell.write(2), lambda cell: cell.set(2)]
 )
-def test_who_changes_a_cell_by_the_object_of_the_program_is_told_how(change):
+def test_changing_a_cell_through_the_program_object_explains_how(change):
     cell = Job("live").cell("limit", int, default=1)
     with pytest.raises(
         AttributeError, match=r"StoredJob\(JOB, state=…\)\.cell\('limit'\), or with tidewheel cells get and set"

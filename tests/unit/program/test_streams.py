@@ -63,7 +63,7 @@ def test_a_join_takes_a_keyed_stream_of_its_own_job_alone(join):
     assert [node.name for node in left.job.graph.nodes] == ["in", "k", "other"]
 
 
-def test_a_join_that_there_is_not_is_refused_with_the_operator_and_those_that_there_are():
+def test_an_unknown_join_is_refused_with_the_known_ones():
     left, right = source(job()).key_by("k", "user"), source(job(), "other").key_by("o", "user")
     with pytest.raises(
         GraphError, match=r"step 'j': how= must be one of inner, left, right, full, not 'outer'; .*\"full\""
@@ -95,7 +95,7 @@ def test_a_step_that_no_stream_has_is_an_attribute_error():
         source(job()).key_by("k", "user").late  # noqa: B018
 
 
-def test_steps_keep_the_keys_and_only_windows_have_late_messages_beside_them():
+def test_steps_keep_keys_and_only_windows_have_late_messages():
     keyed = source(job()).assign_timestamps("t", "at", unit="ns").key_by("k", "user")
     windows = keyed.window("w", tumbling("10 ns"), n=count())
     assert type(keyed.map("m", str)) is KeyedStream
@@ -150,7 +150,7 @@ def test_streams_and_stored_jobs_say_what_they_are():
     assert repr(StoredJob("seen", state=one.state)) == "<StoredJob 'seen', state at memory:unit-streams-seen>"
 
 
-def test_a_function_that_cannot_be_called_as_its_step_calls_it_is_refused_when_the_graph_is_built():
+def test_a_function_with_a_wrong_signature_is_refused_in_the_graph():
     job = Job("arity")
     rows = job.source("in", sources.iterable([]))
     with pytest.raises(GraphError, match=r"'m': its function is called with value, and .*\(a, b\) cannot be"):
@@ -230,7 +230,7 @@ def test_named_branches_are_attributes_and_a_misspelt_one_is_reported():
 
 @pytest.mark.parametrize("upgrade", [lambda state: state, {"a": 1}])
 @pytest.mark.parametrize("step", ["stateful_map", "stateful_op", "reduce"])
-def test_an_upgrade_that_cannot_be_called_as_it_is_called_is_refused_with_an_example(step, upgrade):
+def test_an_upgrade_with_a_wrong_signature_is_refused_with_an_example(step, upgrade):
     function = {"reduce": lambda one, other: one}.get(step, lambda first, second, third: None)
     told = r"step 'x': upgrade= is called with a stored state .*lambda state, version: .*(cannot be|no function)"
     with pytest.raises(GraphError, match=told):

@@ -80,7 +80,7 @@ FREE = {
 
 
 @pytest.mark.parametrize("step", STUCK.values(), ids=STUCK)
-def test_what_waits_for_a_clock_that_no_step_moves_is_refused_with_the_line_to_add(step):
+def test_a_step_that_needs_a_clock_is_refused_with_the_line_to_add(step):
     job = program(step, left=False)
     text = (
         r"step 'op' \(.*\): no step of the program advances the clock, so no.* before the end of a bounded run .*"
@@ -137,7 +137,7 @@ def test_a_side_that_the_clock_does_not_wait_for_is_told(step):
     assert list(clock_warnings(program(step, left=True, right=True).graph)) == []
 
 
-def test_a_stream_whose_times_go_into_a_clock_in_another_branch_is_waited_for():
+def test_a_stream_that_feeds_a_clock_in_another_branch_is_waited_for():
     job = Job("beside", state=f"memory:time-checks-{next(_places)}")
     stream = timed(job, "in", bound=False)
     stream.filter("some", lambda row: row.n).limit_out_of_orderness("bound", "1 s").sink("side", discard())
@@ -155,7 +155,7 @@ def test_a_stream_whose_times_go_into_a_clock_in_another_branch_is_waited_for():
     assert warning.startswith("step 'other'")
 
 
-def test_only_the_stream_that_is_not_waited_for_is_told_where_another_has_its_clock_beside_it():
+def test_only_a_stream_that_no_clock_waits_for_is_reported():
     job = Job("beside", state=f"memory:time-checks-{next(_places)}")
     left, right = timed(job, "in", bound=False), timed(job, "right", bound=False)
     left.limit_out_of_orderness("bound", "1 s").sink("side", discard())
@@ -165,7 +165,7 @@ def test_only_the_stream_that_is_not_waited_for_is_told_where_another_has_its_cl
     assert "after 'right-at':" in warning
 
 
-def test_a_ttl_by_event_time_without_timestamps_is_found_when_the_graph_is_built():
+def test_a_ttl_by_event_time_without_timestamps_is_refused_in_the_graph():
     keyed = Job("untimed").source("in", iterable(ITEMS)).key_by("by", "user")
     with pytest.raises(GraphError, match=r"step 'op' .*a ttl by event time needs timestamps; .* ttl_clock=\"wall\""):
         keyed.stateful_map("op", lambda key, row, n: (n, n), default=0, ttl="1 s")

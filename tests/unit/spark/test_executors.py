@@ -31,7 +31,7 @@ def test_dynamic_allocation_limits_the_tasks_by_its_executors(settings, most):
     ("settings", "before", "tasks", "more"),
     [({}, 2, 9, []), (DYNAMIC, 4, 9, [2]), (DYNAMIC, 5, 8, []), (DYNAMIC, 9, 4, [])],
 )
-def test_executors_are_requested_for_more_tasks_where_there_is_dynamic_allocation(settings, before, tasks, more):
+def test_executors_are_requested_if_allocation_is_dynamic(settings, before, tasks, more):
     requested: list[int] = []
     request_executors(session(settings, requested), tasks, before)
     assert requested == more

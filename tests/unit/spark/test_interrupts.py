@@ -28,7 +28,7 @@ def hangup():
 
 
 @pytest.mark.usefixtures("hangup")
-def test_each_signal_stops_the_run_and_a_second_sigterm_or_sighup_changes_nothing(capsys):
+def test_each_signal_stops_the_run_and_a_second_one_changes_nothing(capsys):
     for number in ENDING:
         run = Run()
         with Interrupts(run):

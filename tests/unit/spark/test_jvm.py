@@ -42,11 +42,11 @@ def test_a_jvm_that_ended_by_itself_is_told_with_its_status(process, error):
     assert jvm.ended(error) == f"Spark's JVM, process {process.pid}, has ended with status 52"
 
 
-def test_an_error_that_is_not_of_the_connection_says_nothing_of_a_jvm_that_runs(process):
+def test_an_error_that_is_not_of_the_connection_leaves_the_jvm_alive(process):
     assert jvm.ended(ValueError("x")) is None
 
 
-def test_of_a_jvm_that_another_process_started_only_its_connection_tells(monkeypatch):
+def test_a_jvm_of_another_process_is_judged_by_its_connection(monkeypatch):
     monkeypatch.setattr(jvm.SparkContext, "_gateway", Gateway(None))
     assert jvm.ended(ConnectionResetError()) == "Spark's JVM has ended"
     assert jvm.ended(ValueError("x")) is None

@@ -23,7 +23,7 @@ def test_a_lost_executor_is_survived_without_being_asked_and_told():
     )
 
 
-def test_a_worker_that_a_busy_host_did_not_start_in_time_is_a_loss_too_and_told():
+def test_a_worker_that_started_too_late_counts_as_lost_with_a_warning():
     late = Exception("[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back.")
     again = Restarts(0, 1.0).after(late, 7, None)
     assert again is not None
@@ -70,7 +70,7 @@ def test_failures_are_counted_from_the_last_commit_on(allowed, failures_by_commi
 
 
 @given(st.lists(st.sampled_from(["lost", "failed", "commit"]), max_size=60), st.integers(0, 4))
-def test_losses_and_failures_are_counted_apart_and_both_since_the_last_commit(events, allowed):
+def test_losses_and_failures_are_counted_separately_since_the_last_commit(events, allowed):
     restarts, sequence, lost, failed = Restarts(allowed, 1.0), 1, 0, 0
     for event in events:
         if event == "commit":
@@ -90,7 +90,7 @@ def test_a_cause_that_the_error_does_not_tell_is_told():
     assert again == Again(1.0, "Spark's JVM has ended; restart 1 of 1, in 1 s, from commit 4")
 
 
-def test_another_failure_between_two_does_not_hide_that_a_program_error_repeats():
+def test_a_repeated_program_error_is_detected_despite_other_failures():
     restarts = Restarts(9, 1.0)
     assert restarts.after(StepError("step 'sum', key 'a': ValueError"), 1, 4) is not None
     assert restarts.after(TidewheelError("the store does not answer"), 1, 4) is not None

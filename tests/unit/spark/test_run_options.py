@@ -196,7 +196,7 @@ def test_an_error_in_a_profile_that_was_not_chosen_is_found(config, profile, tex
         RunOptions.load(profile=profile)
 
 
-def test_the_parallelism_is_a_number_or_auto_in_python_on_the_command_line_and_in_a_file(config):
+def test_parallelism_is_a_number_or_auto_in_every_place_of_options(config):
     assert [OPTIONS["parallelism"].kind.read(text) for text in ("4", "auto")] == [4, "auto"]
     config('[run]\nparallelism = "auto"\n')
     assert RunOptions.load().parallelism == RunOptions(parallelism="auto").parallelism == "auto"

@@ -9,7 +9,7 @@ from tidewheel._spark.session import settings_for
 DAEMON = "spark.python.daemon.module"
 
 
-def test_what_spark_submit_and_the_user_say_goes_before_our_defaults():
+def test_settings_of_spark_submit_and_the_user_override_our_defaults():
     settings = settings_for("yarn", {"spark.ui.enabled": "true", "spark.app.name": "a"}, {"spark.app.name": "b"})
     assert (settings["spark.ui.enabled"], settings["spark.app.name"]) == ("true", "b")
 

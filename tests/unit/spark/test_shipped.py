@@ -71,7 +71,7 @@ def test_the_archive_alone_has_the_package_and_the_modules(program, tmp_path):
     assert said.stdout.split() == [f"{path}/tidewheel/_spark/entry.py", "3", "deep"], said.stderr
 
 
-def test_runs_that_start_at_once_hand_their_code_to_spark_one_after_the_other(program):
+def test_runs_that_start_together_send_their_code_one_after_another(program):
     handed, meanwhile = [], threading.Event()
 
     class Context:

@@ -99,7 +99,7 @@ def test_large_runs_are_merged_as_small_ones_are(tmp_path, monkeypatch) -> None:
     assert held(history) == expected
 
 
-def test_a_local_copy_on_disk_takes_in_merged_runs_and_snapshots_in_several_files(tmp_path) -> None:
+def test_a_copy_on_disk_reads_merged_runs_and_snapshots_in_several_files(tmp_path) -> None:
     history = History(tmp_path / "store")
     copies = LocalCopies(tmp_path / "local")
     one, other = copies.shard(0), LocalCopies(tmp_path / "other").shard(0)
@@ -121,7 +121,7 @@ def test_a_local_copy_on_disk_takes_in_merged_runs_and_snapshots_in_several_file
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 2), (0, 4), (1, 4), (0, None)])
-def test_a_copy_of_another_history_is_replaced_although_its_commit_was_merged(tmp_path, start, stop) -> None:
+def test_a_copy_of_another_history_is_replaced_after_a_merge(tmp_path, start, stop) -> None:
     history, other = History(tmp_path / "one"), History(tmp_path / "other", run="other")
     for commit in range(4):
         history.commit({"t": {b"k": b"%d" % commit}})

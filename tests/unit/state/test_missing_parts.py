@@ -36,7 +36,7 @@ def test_a_copy_lacks_the_deltas_after_its_own() -> None:
     assert missing_parts(BOTH, 9, Applied(6, "r")) == lacking(part(9))
 
 
-def test_a_copy_at_the_newest_part_lacks_nothing_however_far_the_sequence_has_moved() -> None:
+def test_a_copy_at_the_newest_part_lacks_nothing() -> None:
     assert not missing_parts(DELTAS, 6, Applied(6, "r"))
     assert not missing_parts(DELTAS, 60, Applied(6, "r"))
 

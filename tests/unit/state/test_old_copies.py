@@ -22,7 +22,7 @@ def copies(local: Path, name: str, age: float = 0.0) -> Path:
     return local / name
 
 
-def test_copies_of_an_earlier_boot_go_and_those_of_another_lineage_when_they_are_unused(tmp_path):
+def test_copies_of_an_earlier_boot_and_unused_lineages_are_removed(tmp_path):
     mine = copies(tmp_path, folder_name("job-1", "aa"), UNUSED_S * 2)
     rebooted = copies(tmp_path, f"job-1-aa-{EARLIER}")
     unused = copies(tmp_path, folder_name("job-1", "bb"), UNUSED_S + 1)

@@ -94,7 +94,7 @@ def test_a_look_up_reads_in_two_rounds_whatever_the_number_of_parts(tmp_path):
     assert len(reads) == 12, "the indexes are known"
 
 
-def test_a_look_up_in_small_files_reads_each_once_and_keeps_no_more_than_it_may(tmp_path):
+def test_a_lookup_reads_each_small_file_once_within_its_memory_bound(tmp_path):
     history = History(tmp_path)
     for number in range(5):
         history.commit({"sums": {b"a": b"%d" % number}})

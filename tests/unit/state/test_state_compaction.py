@@ -52,7 +52,7 @@ def amplification(keys: int, size: int) -> float:
     return shard.written / shard.changed
 
 
-def test_what_is_written_for_a_changed_byte_hardly_grows_with_the_shard() -> None:
+def test_bytes_written_for_a_change_hardly_grow_with_the_shard() -> None:
     small, large = amplification(200_000, 100), amplification(2_000_000, 100)
     assert large <= 10
     assert large <= 1.3 * small
@@ -87,7 +87,7 @@ def test_only_the_runs_of_a_full_tier_are_merged() -> None:
     assert due.runs == small
 
 
-def test_a_tier_that_is_full_with_what_comes_up_is_merged_at_the_same_time() -> None:
+def test_a_tier_filled_by_a_merge_is_merged_at_the_same_time() -> None:
     older = tuple(part(n, 8_000) for n in range(2, 9))
     newer = tuple(part(n, 1_000) for n in range(9, 17))
     due = merge_due(ShardParts(part(1, 10**9), older + newer))

@@ -338,7 +338,7 @@ def test_copies_that_nobody_reads_are_let_go_of_and_open_again(folders: Folders)
     assert read(copies.shard(0)) == history.expected()
 
 
-def test_a_process_keeps_no_more_shards_open_than_the_system_lets_it_open_files(folders: Folders, monkeypatch) -> None:
+def test_a_process_opens_no_more_shards_than_the_file_limit_allows(folders: Folders, monkeypatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (60, 1024))
     writer = StateFileWriter()
     for shard in range(64):
@@ -443,7 +443,7 @@ def test_a_folder_that_is_removed_is_made_again_from_the_files(folders: Folders,
     assert (copy.path / "data.mdb").exists()
 
 
-def test_a_folder_that_is_removed_under_a_reader_changes_nothing_for_it(folders: Folders) -> None:
+def test_removing_a_folder_under_a_reader_does_not_affect_it(folders: Folders) -> None:
     history, copy = History(folders.new()), folders.copy()
     history.commit({"t": {b"a": b"1"}})
     catch_up(copy, history)
@@ -456,9 +456,7 @@ def test_a_folder_that_is_removed_under_a_reader_changes_nothing_for_it(folders:
     assert read(copy) == history.expected()
 
 
-def test_a_folder_that_is_removed_while_a_commit_is_applied_is_made_again(
-    folders: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_removed_during_a_commit_is_created_again(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     history, copy = History(folders.new()), folders.copy(many_keys=2, many_pages=0)
     history.commit({"t": {b"%d" % n: b"1" for n in range(20)}})
     removed: list[Path] = []
@@ -535,9 +533,7 @@ def test_a_full_local_disk_says_so_with_its_folder(
     assert read(copy) == history.expected()
 
 
-def test_a_map_that_the_system_does_not_let_grow_is_told_as_a_full_disk(
-    folders: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_map_that_cannot_grow_is_reported_as_a_full_disk(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     history, copy = History(folders.new()), folders.copy(map_size=1 << 16)
     history.commit({"t": {b"%d" % n: os.urandom(1000) for n in range(300)}})
     monkeypatch.setattr(ShardCopy, "_make_room", lambda self, raw_bytes: None)

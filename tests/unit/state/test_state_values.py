@@ -215,7 +215,7 @@ def test_a_declared_value_comes_back(declared: Any, value: Any) -> None:
         (Annotated[int, msgspec.Meta(ge=0)], -1),
     ],
 )
-def test_a_value_of_another_type_than_declared_is_refused_when_it_is_written(declared: Any, value: Any) -> None:
+def test_a_value_of_another_type_than_declared_is_refused_at_writing(declared: Any, value: Any) -> None:
     codec = msgpack_codec(declared)
     with pytest.raises(StepError, match="cannot be stored as msgpack of the declared type"):
         codec.encode(value)
@@ -249,7 +249,7 @@ def test_a_value_that_holds_itself_is_refused() -> None:
         msgpack_codec().encode(value)
 
 
-def test_a_record_that_computes_something_when_it_is_made_is_checked_by_making_it() -> None:
+def test_a_record_that_computes_fields_is_checked_by_construction() -> None:
     @dataclass
     class Positive:
         number: int

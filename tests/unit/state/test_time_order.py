@@ -135,7 +135,7 @@ def stored(*times: int) -> Committed:
     return committed
 
 
-def test_what_is_not_asked_for_is_not_read_and_what_is_not_changed_is_not_written(monkeypatch):
+def test_only_requested_segments_are_read_and_changed_ones_written(monkeypatch):
     committed = stored(*range(100))
     held = len(committed.tables[SEGMENTS])
     assert held > 20

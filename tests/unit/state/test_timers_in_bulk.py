@@ -45,7 +45,7 @@ def test_moving_many_is_cancelling_and_putting_each():
     assert changes(moved(key_batch, was, due)) == changes(one_by_one)
 
 
-def test_what_is_due_is_taken_once_by_stored_key_with_the_first_time():
+def test_due_timers_are_taken_once_by_stored_key_with_the_first_time():
     key_batch = key_batch_of(pa.array(["a", "b", "c"]), 1)
     timers = TimerTable(SimpleNamespace(n_shards=1, reader=lambda shard: EmptyReader()), "w/timers", None)
     timers.move(key_batch.stored, key_batch.shards, np.full(3, NEVER), np.array([5, 7, 9]))

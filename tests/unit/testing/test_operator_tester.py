@@ -172,7 +172,7 @@ def test_several_operators_another_key_and_a_sink():
         tester.state("a")
 
 
-def test_of_several_streams_the_first_is_returned_and_the_others_are_asked_for():
+def test_the_first_of_several_streams_is_returned_and_others_by_name():
     def parted(stream):
         even = stream.filter("even", lambda n: n % 2 == 0)
         odd = stream.filter("odd", lambda n: n % 2)
@@ -207,7 +207,7 @@ def test_timers_are_due_at_a_tick_and_move_with_their_key():
     assert tester.interrogate() == set()
 
 
-def test_functions_see_the_cells_that_the_test_gives_and_the_defaults_of_others():
+def test_functions_see_the_cells_given_by_the_test_and_defaults():
     job = Job("live")
     limit, unit = job.cell("limit", int, default=1), job.cell("unit", str, default="EUR")
     tester = StepTester(lambda s: s.map("over", lambda n: (n > limit.value, unit.value)), cells={"limit": 5})

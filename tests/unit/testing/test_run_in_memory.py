@@ -73,7 +73,7 @@ def test_a_misspelt_source_is_told_with_the_one_that_was_meant():
         run_in_memory(job, {"order": [1]})
 
 
-def test_a_sink_and_a_state_that_are_not_there_are_told_with_those_that_are(tmp_path):
+def test_an_unknown_sink_or_state_is_refused_with_the_known_ones(tmp_path):
     result = run_in_memory(clicks(tmp_path), {"in": RECORDS})
     with pytest.raises(KeyError, match=r"no sink 'outs'; it has 'out'\. Did you mean 'out'\?"):
         result.outputs["outs"]
@@ -140,7 +140,7 @@ def test_a_first_item_that_cannot_be_a_record_is_named_with_its_source(tmp_path)
         run_in_memory(clicks(tmp_path), {"in": [{"user": object()}]})
 
 
-def test_a_warning_stands_at_the_line_of_the_test_however_the_job_is_run():
+def test_a_warning_points_at_the_line_of_the_test():
     job = Job("warned", state="memory:warned")
     timed = job.source("in", iterable([{"n": 1}])).assign_timestamps("at", "n", unit="s").key_by("by", "n")
     timed.window("w", tumbling("1 s"), n=count()).sink("out", collect())

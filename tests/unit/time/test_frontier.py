@@ -22,7 +22,7 @@ def test_an_input_that_was_never_seen_is_silent_from_the_second_batch_on():
     assert advanced(first, [A], [], Asked(2)) == {"a": Frontier(None, 2)}
 
 
-def test_an_idle_input_holds_nothing_back_and_one_without_a_limit_always_does():
+def test_an_idle_input_holds_nothing_back_unless_it_has_no_limit():
     frontiers = {"a": Frontier(1, 10), "b": Frontier(9)}
     assert merged(frontiers, [A, B], None) == 1
     assert merged({**frontiers, "a": Frontier(1, 11)}, [A, B], None) == 9
@@ -47,14 +47,14 @@ def test_a_batch_that_takes_long_makes_no_input_idle():
     assert not A.is_idle(Frontier(5, 10))
 
 
-def test_an_input_that_has_nothing_batch_after_batch_of_a_busy_job_is_idle_in_the_end():
+def test_an_input_without_data_in_a_busy_job_becomes_idle():
     frontiers = {"a": Frontier(5)}
     for _ in range(5):
         frontiers = advanced(frontiers, [A], [], Asked(worked=3))
     assert A.is_idle(frontiers["a"])
 
 
-def test_an_input_that_is_silent_for_long_goes_on_as_the_clock_does():
+def test_a_long_silent_input_follows_the_clock():
     silent = Input("a", None, advance_after=10)
     assert [merged({"a": Frontier(5, long)}, [silent], None) for long in (None, 10, 11, 50)] == [5, 5, 6, 45]
     # Data brings it back to its own time, and the job's time does not go back.
@@ -74,7 +74,7 @@ def test_an_input_that_has_ended_holds_nothing_back():
     assert merged({"a": Frontier(2**63 - 1), "b": Frontier(4)}, [A, B], None) == 4
 
 
-def test_partitions_count_each_for_itself_and_stand_for_their_operator():
+def test_partitions_count_separately_and_represent_their_step():
     frontiers = advanced({"a": Frontier(None)}, [A], [{"a/0": 5}, {"a/1": 3, "a/0": 4}], Asked(8))
     assert frontiers == {"a/0": Frontier(5), "a/1": Frontier(3)}
     assert merged(frontiers, [A], None) == 3
@@ -90,7 +90,7 @@ seen = st.lists(st.dictionaries(st.sampled_from(["a", "b", "c/0", "c/1"]), times
 
 
 @given(st.lists(st.tuples(seen, asked)), st.none() | st.integers(0, 15))
-def test_frontiers_and_their_merger_never_go_back_and_the_merger_is_never_above_an_active_input(given_steps, idle):
+def test_frontiers_never_go_back_and_stay_below_every_active_input(given_steps, idle):
     inputs = [Input("a", idle), Input("b", None), Input("c", idle)]
     frontiers: dict[str, Frontier] = {}
     epoch = None
@@ -113,7 +113,7 @@ def test_frontiers_and_their_merger_never_go_back_and_the_merger_is_never_above_
 
 
 @given(st.lists(st.tuples(seen, asked), min_size=1), st.integers(1, 15))
-def test_an_input_is_idle_only_if_it_was_asked_for_longer_than_its_limit_since_it_gave_data(given_steps, idle):
+def test_an_input_is_idle_only_if_asked_for_longer_than_its_limit(given_steps, idle):
     inputs = [Input("a", idle)]
     frontiers: dict[str, Frontier] = {}
     asked_for = 0
@@ -125,7 +125,7 @@ def test_an_input_is_idle_only_if_it_was_asked_for_longer_than_its_limit_since_i
             assert asked_for > idle
 
 
-def test_a_partition_that_has_been_idle_for_a_day_is_forgotten_unless_it_is_the_furthest():
+def test_a_partition_idle_for_a_day_is_forgotten_unless_it_is_furthest():
     inputs = [Input("clock", idle_after=5)]
     frontiers = {"clock/0": Frontier(10), "clock/1": Frontier(30), "clock/2": Frontier(20)}
     day = Asked(waited=FORGOTTEN_AFTER)

@@ -80,7 +80,7 @@ def test_an_input_that_was_asked_for_longer_than_its_limit_is_idle():
     assert jobs.windows() == [(0, 2)]
 
 
-def test_the_time_of_a_batch_does_not_go_back_by_a_little_and_does_not_stand_still_for_ever():
+def test_the_time_of_a_batch_never_goes_back_and_never_stops_for_good():
     jobs = Jobs("memory:idle-clock")
     true = jobs.clock.now
     jobs.clock.now = true + SKEW

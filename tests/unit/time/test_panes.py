@@ -25,7 +25,7 @@ times_of = st.lists(st.integers(-40, 40), max_size=8).map(lambda times: np.array
 
 
 @given(panes_of, times_of, st.none() | epochs)
-def test_a_timestamp_and_its_pane_are_in_the_same_windows_and_over_at_the_same_time(panes, times, epoch):
+def test_a_timestamp_and_its_pane_share_windows_and_end_together(panes, times, epoch):
     starts = panes.of(times)
     for time, start, over in zip(times.tolist(), starts.tolist(), panes.over(starts, epoch).tolist(), strict=True):
         assert panes.windows.of(time) == panes.windows.of(start)
@@ -45,7 +45,7 @@ def test_due_are_the_windows_that_end_between_two_epochs(panes, times, after, un
 
 
 @given(panes_of, times_of, st.none() | epochs)
-def test_next_is_the_first_end_of_a_window_after_an_epoch_or_the_end_of_the_pane(panes, times, after):
+def test_next_is_the_first_window_end_after_an_epoch_or_the_pane_end(panes, times, after):
     starts = panes.of(times)
     for pane, time in zip(starts.tolist(), panes.next(starts, after).tolist(), strict=True):
         ends = [end - 1 for _, end in panes.windows.of(pane)]

@@ -49,7 +49,7 @@ def test_units_go_down_to_nanoseconds():
     ("unit", "name", "factor"), [("s", "seconds", 10**9), ("ms", "milliseconds", 10**6), ("us", "microseconds", 10**3)]
 )
 @pytest.mark.parametrize("time", ["at", lambda record: record["at"]], ids=["column", "function"])
-def test_integers_without_a_unit_are_refused_with_the_guess_and_taken_with_it(unit, name, factor, time):
+def test_integers_without_a_unit_are_refused_with_a_suggested_unit(unit, name, factor, time):
     at = int(NINE.timestamp() * 10**9) // factor
     made, stream = job(f"guess-{unit}", time=time)
     stream.sink("out", collect())
@@ -72,7 +72,7 @@ def test_an_integer_that_is_no_time_in_any_unit_is_asked_for_one():
         run.batch({"in": [{"k": "a", "at": 17}]})
 
 
-def test_a_unit_for_what_is_a_timestamp_already_is_refused_and_so_is_one_that_nobody_knows():
+def test_a_unit_for_a_timestamp_and_an_unknown_unit_are_refused():
     made, stream = job("both", unit="ms")
     stream.sink("out", collect())
     with (
@@ -102,7 +102,7 @@ WINDOWS = {
 
 
 @pytest.mark.parametrize("build", WINDOWS.values(), ids=WINDOWS)
-def test_start_and_end_of_windows_come_out_as_timestamps_and_are_timestamp_columns_in_a_sink(build, tmp_path):
+def test_window_starts_and_ends_are_timestamps_also_in_sinks(build, tmp_path):
     made, stream = job(f"windows-{id(build)}")
     stages, out = build(stream.key_by("by", "k")), collect()
     stages.sink("out", out)
@@ -156,7 +156,7 @@ def test_message_time_timers_epochs_and_entries_are_datetimes():
     assert epochs[-1] == NINE + timedelta(minutes=6) - timedelta(microseconds=1)
 
 
-def test_a_function_that_says_how_far_time_has_come_gets_and_gives_datetimes():
+def test_a_function_that_returns_the_time_gets_and_returns_datetimes():
     made = Job("epochs", state="memory:mistaken-epochs", n_shards=4)
     seen = []
 
@@ -175,7 +175,7 @@ def test_a_function_that_says_how_far_time_has_come_gets_and_gives_datetimes():
     assert seen == [None, NINE - timedelta(hours=1)]
 
 
-def test_a_tester_that_is_given_datetimes_shows_and_gives_datetimes():
+def test_a_tester_given_datetimes_shows_and_returns_datetimes():
     tester = StepTester(lambda keyed: keyed.stateful_op("silence", Silence(), default=list))
     assert tester.send("a", "click", NINE) == []
     five = NINE + timedelta(minutes=5)

@@ -133,7 +133,7 @@ def test_a_key_is_hot_that_has_a_large_share_of_all_the_last_commits():
     assert hot_keys([]) == []
 
 
-def test_the_share_of_a_key_is_that_of_all_batches_which_are_large_enough_for_shares():
+def test_the_share_of_a_key_covers_all_batches_with_shares():
     one = CommitRecord(
         1, SECOND, rows=100, rows_out={"by": 100}, hot={"by": {"a": 0.3, "b": 0.26, "c": 0.24, "d": 0.2}}
     )

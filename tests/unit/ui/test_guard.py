@@ -47,7 +47,7 @@ def test_reading_needs_the_token_on_this_machine_too(host):
         ("metrics.example", "metrics.example:9090", None),
     ],
 )
-def test_metrics_are_asked_for_by_address_or_by_a_name_that_is_not_public(bound, host, refused):
+def test_metrics_are_served_to_addresses_and_private_names_only(bound, host, refused):
     assert status(open_guard_for(bound), "GET", "/metrics", {"host": host}) == refused
 
 

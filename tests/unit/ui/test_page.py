@@ -60,7 +60,7 @@ def test_the_list_of_jobs_tells_state_rate_lag_and_the_last_error(page):
     assert job["error"]["text"] == f"step 'count': {HOSTILE}"
 
 
-def test_a_job_has_its_graph_and_one_that_has_ended_the_operator_that_was_slowest(page):
+def test_a_job_shows_its_graph_and_an_ended_job_its_slowest_step(page):
     job = answer(page, "/api/job?job=clicks")
     slowest = [each["name"] for each in job["steps"] if each["slowest"]]
     assert slowest == ["count"]
@@ -169,7 +169,7 @@ def leave_lease(job, **told):
         cell.write(msgspec.structs.replace(this_process("dead"), process_started=-1, **told))
 
 
-def test_a_job_that_is_started_for_the_first_time_is_there_and_may_be_stopped(url, page):
+def test_a_job_in_its_first_start_is_listed_and_can_be_stopped(url, page):
     run = begun(url)
     assert states(url)["first"] == ("starting", "Spark")
     deadline = time.monotonic() + 60
@@ -193,7 +193,7 @@ def test_a_first_start_that_was_killed_or_failed_is_told_as_that(url):
     assert (told["failed"], told["killed"]) == (("failed", "Spark"), ("killed", "hosts"))
 
 
-def test_a_run_that_was_killed_while_it_was_starting_is_told_as_killed(tmp_path):
+def test_a_run_killed_while_starting_is_shown_as_killed(tmp_path):
     url = f"{tmp_path}/quiet"
     job = stored_job(url)
     assert states(url) == {"clicks": ("stopped", None)}
@@ -226,7 +226,7 @@ def test_a_change_is_asked_twice(url, page):
     assert confirm(page, first["code"])[0] == 404, "a code is good once"
 
 
-def test_a_savepoint_is_of_the_checkpoint_that_was_shown_although_the_job_has_gone_on(url, page):
+def test_a_savepoint_holds_the_shown_checkpoint_although_the_job_moved_on(url, page):
     _, said = change(page, what="savepoint", name="shown")
     assert said["says"].startswith("Checkpoint 3 of clicks gets the name")
     assert StoredJob("clicks", state=url).restore(1).sequence == 4

@@ -128,7 +128,7 @@ def test_a_function_that_reads_one_field_gets_that_field(shape):
     assert [value.user for value in batch.values] == ["ada", "bob", "eve"]
 
 
-def test_a_function_that_reads_what_is_not_there_gets_the_whole_value():
+def test_a_function_that_reads_a_missing_column_gets_the_whole_value():
     missing = FieldsRead(frozenset({"n", "other"}), "attribute")
     assert Batch(ROW, columns=COLUMNS).values_read(missing) == Batch(ROW, columns=COLUMNS).values
     assert Batch(DICT, columns=COLUMNS).values_read(READ) == Batch(DICT, columns=COLUMNS).values
@@ -191,7 +191,7 @@ def test_a_field_that_came_through_is_the_same_column_again():
     assert changed.exact() is changed
 
 
-def test_a_list_may_have_been_changed_and_is_not_taken_for_its_column():
+def test_a_list_that_may_have_changed_is_not_replaced_by_its_column():
     batch = Batch(DICT, columns=pa.RecordBatch.from_pydict({"tags": [["a"], []]}))
     for value in batch.values:
         value["tags"].append("b")

@@ -64,7 +64,7 @@ def test_the_order_of_rows_does_not_depend_on_that_of_the_source():
         ({"key": [1.5]}, "the column 'key' cannot be a key: it has the type double"),
     ],
 )
-def test_a_key_that_is_not_unique_or_null_or_no_key_is_refused_by_name(rows, said):
+def test_null_duplicate_or_invalid_keys_are_refused_with_the_name(rows, said):
     with pytest.raises(NotAKey, match=said):
         sorted_rows(pa.table(rows), ["key"])
 

@@ -40,7 +40,7 @@ def test_columns_named_like_methods_of_a_tuple_are_columns():
     assert pickle.loads(pickle.dumps(row)).count == 1
 
 
-def test_a_column_goes_by_its_name_and_a_wrong_name_tells_those_there_are():
+def test_a_column_is_read_by_name_and_a_wrong_name_lists_the_columns():
     row = row_class(("user", "total cents"))("ada", 3)
     assert (row["user"], row["total cents"], row[1], row[-1], row[:1]) == ("ada", 3, 3, 3, ("ada",))
     with pytest.raises(KeyError, match="no column 'usr'; there are user, total cents"):

@@ -147,7 +147,7 @@ def test_scalars_come_back(kind, values):
     check()
 
 
-def test_declared_columns_have_their_types_when_there_is_nothing_to_tell_them_by():
+def test_declared_columns_have_their_types_even_without_rows():
     schema = pa.schema([("name", pa.string()), ("at", pa.struct([("x", pa.int64()), ("y", pa.float64())]))])
     assert to_columns([], shape_of(Place)).schema == schema
     assert to_columns([Place("a")], shape_of(Place)).schema == schema
