@@ -117,7 +117,7 @@ def test_a2_a_logic_gets_the_time_of_its_batch_from_the_testers_clock():
     assert [message.value for message in tester.tick(1)] == [[7, began + 5_000_000_000]]
 
 
-def test_a2_all_tasks_of_a_batch_are_told_the_same_time():
+def test_a2_all_tasks_of_a_batch_get_the_same_time():
     clock, out = Clock(), collect()
     job = Job("now", state="memory:a2-now", n_shards=4)
     source = job.source("in", iterable([]), value=dict).key_by("by", "n")

@@ -76,7 +76,7 @@ def test_a4_acquired_state_is_seen_by_the_next_message(memory_runner):
     assert out.records[-1] == {"key": 1337, "value": "HelloWorld"}
 
 
-def test_a4_what_is_not_committed_does_not_count(memory_runner):
+def test_a4_uncommitted_changes_do_not_count(memory_runner):
     job = last_word(memory_runner.job(), collect())
     send(job, (1, "foo"))
     with StoppedJob(job) as stopped:

@@ -43,7 +43,7 @@ def test_a7_a_changed_name_is_an_error_at_restart(memory_runner):
     assert "--allow-dropped-state" in text
 
 
-def test_a7_dropped_state_is_let_go_when_allowed(memory_runner):
+def test_a7_dropped_state_is_deleted_when_allowed(memory_runner):
     from tidewheel._engine.claim import ClaimTerms
     from tidewheel._engine.run import JobRun
 

@@ -109,7 +109,7 @@ def test_a7_a_missing_source_is_refused_unless_dropped_and_then_starts_new(input
     assert inputs.run(inputs.job("a", "b")) == {"a": 18, "b": 9}
 
 
-def test_a7_a_renamed_source_goes_on_under_its_alias(inputs):
+def test_a7_a_renamed_source_continues_under_its_alias(inputs):
     assert inputs.run(inputs.job("a", "b")) == {"a": 9, "b": 6}
     inputs.add("a")
     renamed = inputs.job("b", "new", folders={"new": "a"})

@@ -58,7 +58,7 @@ def test_a9_a_retried_failure_is_recorded_with_the_same_text_as_a_final_one(spar
     assert (again.text, again.kind) == (last.text, last.kind)
 
 
-def test_a9_without_restarts_the_failure_is_told(spark, runner_spark, tmp_path):
+def test_a9_without_restarts_the_failure_is_raised(spark, runner_spark, tmp_path):
     job = summed(job := runner_spark.job(), job.source("in", iterable([1, 2])), collect())
     faults.arm("batch.ran=raise")
     with pytest.raises(faults.InjectedFault):

@@ -76,7 +76,7 @@ def test_b8_restore_on_spark_rewinds_the_file_source_too(spark, tmp_path):
         assert rows(tmp_path / "out") == expected
 
 
-def test_b8_a_fork_goes_on_on_spark_from_where_its_savepoint_is(spark, tmp_path):
+def test_b8_a_fork_on_spark_continues_from_its_savepoint(spark, tmp_path):
     totals = write_input(tmp_path / "in")
     url = f"file://{tmp_path}/state"
     options = RunOptions(until="caught-up", parallelism=2, spark=spark, local=f"{tmp_path}/local")
@@ -152,7 +152,7 @@ def job_state(job: Job, operator: str) -> list:
     return list(StoredJob(job.name, state=job.state).scan(operator))
 
 
-def test_b8_read_state_says_what_is_not_there(spark, bank):
+def test_b8_read_state_names_missing_steps_and_checkpoints(spark, bank):
     with pytest.raises(NotFound, match=r"no step 'nothing'; there are 'account', 'last', 'sums'"):
         read_state(spark, bank, "nothing")
     with pytest.raises(NotFound, match="no checkpoint 99"):

@@ -24,7 +24,7 @@ def test_c3_match(writer):
     assert writer.read() == 2
 
 
-def test_c3_mismatch_changes_nothing_and_says_what_stands(writer, other):
+def test_c3_a_mismatch_changes_nothing_and_returns_the_current_value(writer, other):
     version = other.write(1)
     assert writer.compare_exchange(5, 2) == (False, version, 1)
     assert writer.snapshot() == (version, 1)
@@ -36,7 +36,7 @@ def test_c3_a_mismatch_reports_the_current_value_not_the_last_seen_one(writer, o
     assert writer.compare_exchange(1, 3) == (False, version, 2)
 
 
-def test_c3_match_is_told_by_what_stands_now_too(writer, other):
+def test_c3_a_match_depends_on_the_current_value_too(writer, other):
     writer.write(1)
     other.write(2)
     assert writer.compare_exchange(2, 3).applied

@@ -34,7 +34,7 @@ def test_c4_snapshots_are_never_torn_and_never_go_back(place):
     assert all(written[version] == value for version, value in seen.items())
 
 
-def test_c4_versions_go_on_growing_for_everybody_after_a_reopening(place):
+def test_c4_versions_keep_growing_after_a_reopening(place):
     with place.open() as connection:
         before = connection.writer("x", int).write(1)
     again = place.open().writer("x", int)

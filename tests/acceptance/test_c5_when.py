@@ -87,7 +87,7 @@ def test_c5_clearing_is_a_change(pair):
     assert reader.when.updated(since=version, timeout=IN_TIME) == (cleared, None)
 
 
-def test_c5_timeouts_are_told(pair):
+def test_c5_timeouts_are_raised(pair):
     _, reader = pair
     for wait in (lambda: reader.when.updated(timeout="0.01 s"), lambda: reader.when.reaches(10**9, timeout="0.01 s")):
         with pytest.raises(TimeoutError, match=r"cell default/x at .* within 0\.01 s"):

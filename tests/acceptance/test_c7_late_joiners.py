@@ -30,7 +30,7 @@ def test_c7_many_late_readers_catch_up(place):
     assert all(reader.when.reaches(version, timeout=IN_TIME).value == 8 for reader in late)
 
 
-def test_c7_a_late_writer_goes_on_from_there(place):
+def test_c7_a_late_writer_continues_from_the_current_version(place):
     version = place.open().writer("x", int).write(1)
     late = place.open().writer("x", int)
     assert late.compare_exchange_at(version, 2).applied

@@ -85,7 +85,7 @@ def test_c8_a_value_over_the_limit_is_refused_and_given_back(place):
     assert writer.write(bytes(9_000)) == writer.version()
 
 
-def test_c8_a_program_that_waited_in_vain_can_go_on(place):
+def test_c8_a_program_can_continue_after_a_timeout(place):
     reader = place.open().reader("x", int)
     with pytest.raises(TimeoutError):
         reader.when.updated(timeout="0 s")

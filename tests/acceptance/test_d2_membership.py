@@ -99,7 +99,7 @@ def test_d2_a_refusal_depends_on_the_current_assignment(connection):
     assert other.join("x").assignment.epoch == 3
 
 
-def test_d2_the_last_node_may_leave_and_then_route_says_so(connection):
+def test_d2_the_last_node_may_leave_and_then_route_raises(connection):
     with Router(MemoryInbox()) as router:
         coordinator = Coordinator(connection, "job", "a", 8, router=router)
         coordinator.join()

@@ -34,7 +34,7 @@ def test_d4_without_nodes_it_is_an_error_and_nothing_is_lost(coordinator, inbox)
     assert len(inbox.log) == 1
 
 
-def test_d4_what_was_routed_is_in_the_inbox_of_its_shard(coordinator, inbox):
+def test_d4_a_routed_event_is_in_the_inbox_of_its_shard(coordinator, inbox):
     coordinator.join()
     routed = coordinator.route("k", {"x": 1})
     (stored,) = whole(inbox)

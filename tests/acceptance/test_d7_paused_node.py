@@ -19,7 +19,7 @@ def fleet(tmp_path):
     opened.close()
 
 
-def test_its_commit_is_refused_and_it_goes_on_with_what_is_left(fleet):
+def test_its_commit_is_refused_and_it_continues_with_its_other_shards(fleet):
     (paused,) = started(fleet, "a")
     fleet.send(200)
     paused.step()
@@ -57,7 +57,7 @@ def test_it_loses_the_whole_run_though_only_some_shards_were_taken(fleet):
     fleet.check_exact()
 
 
-def test_what_it_publishes_when_it_wakes_is_there_already(fleet):
+def test_after_it_wakes_its_output_is_published_already(fleet):
     (paused,) = started(fleet, "a")
     fleet.send(200)
     faults.arm("commit.created=raise")
@@ -78,7 +78,7 @@ def test_what_it_publishes_when_it_wakes_is_there_already(fleet):
     fleet.check_exact()
 
 
-def test_it_finds_out_also_when_nothing_is_there_to_commit(fleet):
+def test_it_detects_the_loss_with_nothing_to_commit(fleet):
     (paused,) = started(fleet, "a")
     fleet.send(50)
     paused.step()

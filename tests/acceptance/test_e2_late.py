@@ -34,7 +34,7 @@ def test_e2_late_messages_that_nobody_reads_are_counted(memory_runner):
         assert run.run.head.counts["out"] == 2
 
 
-def test_e2_what_is_too_late_for_a_window_goes_to_its_late_stream(memory_runner):
+def test_e2_a_message_too_late_for_a_window_is_in_its_late_stream(memory_runner):
     job, out, late_out = memory_runner.job(), collect(), collect()
     source = memory_runner.source(job, "in", [5, 35, 5, 6, 15], batch=1)
     on_time = source.assign_timestamps("time", lambda time: time, unit="ns").limit_out_of_orderness("bound", "0 s")

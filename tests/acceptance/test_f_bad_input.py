@@ -190,7 +190,7 @@ job.source("in", iterable([1])).map("double", lambda v: v).sink("out", collect()
         (["program.py", "--every", "continuous"], "continuous"),
     ],
 )
-def test_f_the_shell_says_what_is_wrong_without_a_stack_trace(tmp_path, arguments, told):
+def test_f_the_shell_shows_an_error_without_a_stack_trace(tmp_path, arguments, told):
     (tmp_path / "program.py").write_text(PROGRAM.format(state=f"file://{tmp_path}/state"))
     done = subprocess.run(
         [sys.executable, "-m", "tidewheel", "run", *arguments],
@@ -205,7 +205,7 @@ def test_f_the_shell_says_what_is_wrong_without_a_stack_trace(tmp_path, argument
     assert "Traceback" not in done.stderr
 
 
-def test_f_a_full_disk_is_told_with_the_path(tmp_path):
+def test_f_a_full_disk_is_reported_with_the_path(tmp_path):
     """The file size limit stands in for the full disk: the same write fails in the same place."""
     script = tmp_path / "full.py"
     script.write_text(

@@ -130,7 +130,7 @@ def test_a1_words():
     golden(keyed(len, lambda s: s.stateful_map("join", joined, default="")), {"in": words}, seed=SEED)
 
 
-def test_a5_state_that_is_dropped_and_an_aggregate_beside_it():
+def test_a5_dropped_state_next_to_an_aggregate():
     def make():
         job = Job("program", n_shards=4, snapshot_every=2, keep=2, collect_every=3)
         by = job.source("in", iterable([]), value=dict).key_by("by", "of")

@@ -59,7 +59,7 @@ def newest(state: str):
 
 
 @pytest.mark.parametrize("n_shards", [1, 2, 4, 16, 64])
-def test_all_state_is_there_in_its_new_shards_and_the_job_goes_on(state, n_shards):
+def test_all_state_is_in_its_new_shards_and_the_job_continues(state, n_shards):
     before = states(open_store(state), newest(state))
     done = reshard(JobPlace("job", state), n_shards)
     head = newest(state)

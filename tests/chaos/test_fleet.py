@@ -95,7 +95,7 @@ def test_killed_paused_drained_and_joined_while_events_flow(fleet):
     shared.check_exact()
 
 
-def test_all_nodes_killed_and_the_next_goes_on(fleet):
+def test_the_job_continues_after_all_nodes_were_killed(fleet):
     shared = fleet.shared
     fleet.start("a")
     shared.send(1000)

@@ -10,7 +10,7 @@ from tidewheel import StoredJob
 SEED = 13
 
 
-def test_the_job_goes_on_from_the_bucket_alone(tmp_path, seaweedfs):
+def test_the_job_continues_from_the_bucket_alone(tmp_path, seaweedfs):
     everything = harness.write_input(tmp_path, files=9, records=20, seed=SEED)
     url = seaweedfs.url("chaos-object-store")
     for life, armed in enumerate(["batch.started=kill@3", "commit.created=kill@3"]):

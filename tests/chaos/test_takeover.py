@@ -18,7 +18,7 @@ def stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def test_a_second_driver_is_refused_and_told_who_holds_the_job(tmp_path):
+def test_a_second_driver_is_refused_with_the_name_of_the_holder(tmp_path):
     files = 8
     everything = harness.write_input(tmp_path, files=files, records=20, seed=SEED)
     # It has the job until it is told to stop, however long the second one takes to start.

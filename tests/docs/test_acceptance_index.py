@@ -13,5 +13,5 @@ def test_every_acceptance_test_is_in_the_index():
     assert {path.name for path in FOLDER.glob("test_*.py")} <= LINKS
 
 
-def test_every_file_of_the_index_is_there():
+def test_every_file_of_the_index_exists():
     assert [link for link in sorted(LINKS) if not (FOLDER / link).is_file()] == []

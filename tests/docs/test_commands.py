@@ -42,7 +42,7 @@ def wrong(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_of_the_docs_are_there(page):
+def test_commands_of_the_docs_exist(page):
     assert wrong(page.read_text()) == []
 
 
@@ -53,7 +53,7 @@ def test_every_command_takes_the_state_url_from_the_same_variable():
 
 
 @pytest.mark.parametrize("path", ALL)
-def test_help_explains_the_command_and_what_it_takes(path):
+def test_help_explains_the_command_and_its_arguments(path):
     command = ALL[path]
     assert command.help
     assert wrong(command.help) == []

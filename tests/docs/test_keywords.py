@@ -95,7 +95,7 @@ def test_keywords_of_the_docs_are_parameters(page):
     assert unknown(page.read_text()) == []
 
 
-def test_an_option_that_is_not_there_is_found():
+def test_an_unknown_option_is_detected():
     assert unknown(
         '`sources.kafka("b", "t", starting="latest")`, `starting=`, `sources.kafka("b", "t", start="latest")`'
     ) == [

@@ -76,5 +76,5 @@ def test_wrong_programs_fail_where_they_are_wrong_and_nowhere_else(errors):
     assert silent == {}
 
 
-def test_the_package_says_that_it_has_types():
+def test_the_package_declares_its_types():
     assert (ROOT / "src" / "tidewheel" / "py.typed").is_file()

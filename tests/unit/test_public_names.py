@@ -54,12 +54,12 @@ CAUGHT_INSIDE = {
 IMPORT = re.compile(r"^(?:>>> |\.\.\. )?((?:from tidewheel[\w.]* )?import [\w., ]+)", re.M)
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_exists():
     for name in tidewheel.__all__:
         assert getattr(tidewheel, name).__name__.rpartition(".")[2] == name
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error():
+def test_a_missing_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'jobs'"):
         tidewheel.jobs  # noqa: B018
 

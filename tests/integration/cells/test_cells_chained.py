@@ -20,7 +20,7 @@ NAMES = st.text(st.characters(categories=("L", "N", "P", "S", "Zs")), min_size=1
 
 
 @given(NAMES.filter(lambda name: "/" not in name), NAMES)
-def test_every_name_has_a_folder_of_its_own_and_is_found_again(namespace, name):
+def test_every_name_has_its_own_folder_and_is_found_again(namespace, name):
     folder = check_path(folder_of(f"{namespace}/{name}"))
     assert folder.count("/") == 1
     assert path_of(folder) == f"{namespace}/{name}"
@@ -109,7 +109,7 @@ def test_object_stores_are_followed_by_one_listing_for_all_cells(seaweedfs):
         assert len(opened) == 5
 
 
-def test_refused_credentials_are_told(seaweedfs, monkeypatch):
+def test_refused_credentials_are_reported(seaweedfs, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(cells.AccessRefused, match="the credentials"):
         cells.open(seaweedfs.url(uuid.uuid4().hex))

@@ -99,7 +99,7 @@ def test_a_lost_answer_from_a_server_that_is_gone_raises_in_doubt(etcd):
         assert caught.value.maybe
 
 
-def test_a_compacted_watch_begins_anew(etcd):
+def test_a_compacted_watch_starts_again(etcd):
     with cells.open(etcd.url(uuid.uuid4().hex)) as connection, cells.open(connection.url) as other:
         reader, writer = connection.reader("x", int), other.writer("x", int)
         reader.when.reaches(writer.write(1), timeout=IN_TIME)
@@ -339,14 +339,14 @@ def test_all_cells_of_a_connection_share_one_watch(etcd):
             cell.write(1)
 
 
-def test_threads_and_sockets_are_let_go(etcd):
+def test_threads_and_sockets_are_released(etcd):
     with cells.open(etcd.url(uuid.uuid4().hex)) as connection:
         connection.writer("gone", int).write(1)
         assert threads_of(connection)
     assert not threads_of(connection)
 
 
-def test_the_server_s_own_limit_is_told(etcd):
+def test_the_limit_of_the_server_is_reported(etcd):
     with cells.open(etcd.url(uuid.uuid4().hex)) as connection:
         writer = connection.writer("x", bytes)
         with pytest.raises(TooLarge, match="takes 1600"):
@@ -400,23 +400,23 @@ def test_a_token_that_ran_out_is_renewed(guarded):
         assert writer.write(1) > 0
 
 
-def test_a_wrong_password_is_told(guarded):
+def test_a_wrong_password_is_reported(guarded):
     with pytest.raises(AccessRefused, match=r"refuses the user 'ann' with this password .* check both") as caught:
         cells.open(guarded.url(user="ann:wrong"))
     assert "wrong" not in str(caught.value).replace("wrong password", "")
 
 
-def test_a_missing_user_is_told(guarded):
+def test_a_missing_user_is_reported(guarded):
     with pytest.raises(AccessRefused, match="give a user and password"):
         cells.open(guarded.url())
 
 
-def test_a_user_where_none_is_asked_for_is_told(etcd):
+def test_an_unneeded_user_is_reported(etcd):
     with pytest.raises(AccessRefused, match="the server asks for none; leave it out"):
         cells.open(etcd.url(user="ann:x"))
 
 
-def test_an_unknown_authority_is_told(guarded):
+def test_an_unknown_authority_is_reported(guarded):
     with pytest.raises(AccessRefused, match=r"a certificate that is not trusted .* give its authority with \?ca=file"):
         cells.open(f"etcds://{guarded.hosts}/x", timeout=IN_TIME)
 
@@ -455,7 +455,7 @@ def test_without_a_prefix_cells_are_at_the_top(tmp_path):
         assert connection.names() == ["x"]
 
 
-def test_a_server_that_is_not_there_is_told_in_time():
+def test_a_missing_server_is_reported_in_time():
     url = f"etcd://127.0.0.1:{free_ports(1)[0]}/x"
     with pytest.raises(Offline, match=r"does not answer .*Connection refused") as caught:
         cells.open(url, timeout="0.2 s")

@@ -266,7 +266,7 @@ def test_elections_one_leader_at_a_time_with_growing_tokens(connection):
     assert led == sorted(set(led))
 
 
-def test_a_candidate_stands_through_an_outage(connection, monkeypatch):
+def test_a_candidate_survives_an_outage(connection, monkeypatch):
     holder, stop, leaders, refusals = Lease(connection, "boss", holder="a", ttl="1 min"), threading.Event(), [], []
     holder.acquire()
     load = memory.MemoryBackend.load

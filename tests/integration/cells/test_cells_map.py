@@ -115,7 +115,7 @@ def test_updated_waits_for_any_key_and_closing_ends_it(place):
             attempt()
 
 
-def test_an_outage_is_told():
+def test_an_outage_is_reported():
     url = f"memory:{uuid.uuid4()}"
     with cells.open(url) as connection:
         members = connection.map_writer("members", int)

@@ -153,7 +153,7 @@ def test_ctrl_c_while_the_program_is_loaded_ends_in_one_line(program):
     assert "Traceback" not in text
 
 
-def test_ctrl_c_while_a_run_lets_go_of_what_it_held_is_an_abort(program):
+def test_ctrl_c_while_a_run_releases_its_resources_is_an_abort(program):
     text, status = on_a_terminal("-c", RUN.format(program=program, end="raise KeyboardInterrupt"))
     assert status == 130, text
     assert "Traceback" not in text
@@ -169,7 +169,7 @@ def test_ctrl_c_while_spark_starts_ends_in_order(program):
     assert "incubator" not in text
 
 
-def test_a_start_whose_jvm_is_told_to_end_too_ends_in_order(program):
+def test_a_start_whose_jvm_gets_the_signal_too_ends_in_order(program):
     # So `timeout` does, and a service manager.
     text, status = on_a_terminal("-m", "tidewheel", "run", program, terminated_at=b"starting: hosts")
     assert status == 0, text
@@ -291,7 +291,7 @@ class StandIn:
         pass
 
 
-def test_each_phase_is_told_once():
+def test_each_phase_is_shown_once():
     told: list[str | None] = []
     driver = Driver.__new__(Driver)
     driver.options, driver.phase, driver._stop = RunOptions(on_phase=told.append), "checking", threading.Event()
@@ -329,7 +329,7 @@ def test_a_first_start_and_its_failure_are_visible_from_outside(spark, tmp_path)
     assert look(*find(store, "clicks")).error == "not this time"
 
 
-def test_the_version_is_told_without_the_commands():
+def test_the_version_is_shown_without_the_commands():
     script = "import sys; sys.argv = ['tidewheel', '--version']; from tidewheel._cli import main; main(); print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     version, modules = found.stdout.splitlines()

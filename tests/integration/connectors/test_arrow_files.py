@@ -120,7 +120,7 @@ def test_an_arrow_stream_without_its_end_is_refused(tmp_path):
     assert "is cut off" in refused(path, pa.schema([("n", pa.int32())]))
 
 
-def test_what_is_behind_the_end_of_a_stream_is_refused(tmp_path):
+def test_bytes_after_the_end_of_a_stream_are_refused(tmp_path):
     path = write(tmp_path / "a.arrows")
     path.write_bytes(path.read_bytes() * 2)
     assert "write one stream a file" in refused(path)
@@ -143,7 +143,7 @@ def test_text_that_is_no_unicode_is_refused(tmp_path):
     assert "UTF8" in refused(write(tmp_path / "a.arrow", pa.table({"user": broken, "cents": [1]})))
 
 
-def test_a_file_tells_its_columns_in_types_that_spark_has(tmp_path):
+def test_a_file_has_columns_of_types_that_spark_has(tmp_path):
     kinds = [("a", pa.dictionary(pa.int8(), pa.large_string())), ("b", pa.uint8()), ("c", pa.list_view(pa.date64()))]
     path = write(tmp_path / "a.arrow", pa.schema(kinds).empty_table())
     assert ArrowSplit.schema_of(listed(path)) == pa.schema(
@@ -157,7 +157,7 @@ def job_over(tmp_path, source, sink) -> Job:
     return job
 
 
-def test_a_job_reads_files_of_both_formats_that_tell_their_columns(tmp_path, spark):
+def test_a_job_reads_files_of_both_formats_with_their_own_columns(tmp_path, spark):
     (tmp_path / "in").mkdir()
     write(tmp_path / "in" / "a 1%20.arrow")
     write(tmp_path / "in" / "b.arrows")

@@ -170,7 +170,7 @@ def test_a_wrong_type_in_a_column_that_is_not_read_is_noticed(tmp_path, split, w
 
 
 @pytest.mark.parametrize(("split", "write"), KINDS)
-def test_what_is_not_read_is_not_given(tmp_path, split, write):
+def test_only_requested_columns_are_returned(tmp_path, split, write):
     write(pa.table({"note": ["x"], "cents": [3]}), str(tmp_path / "a"))
     narrow = split(listed(tmp_path / "a"), COLUMNS_READ).narrowed({"user", "cents"})
     assert [row for batch in narrow.read() for row in batch.to_pylist()] == [{"user": None, "cents": 3}]

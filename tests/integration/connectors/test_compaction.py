@@ -92,7 +92,7 @@ def test_small_files_become_one_in_each_partition_and_no_row_changes(place, fill
     assert (place.files(), sorted(place.numbers())) == (4, _numbers(6))
 
 
-def test_the_command_says_what_it_did(place, filled):
+def test_the_command_reports_what_it_did(place, filled):
     shown = [CliRunner().invoke(app, place.command, catch_exceptions=False).output for _ in range(2)]
     assert shown == ["replaced 8 files by 2\n", "there are no small files to replace\n"]
     assert sorted(place.numbers()) == _numbers(5)

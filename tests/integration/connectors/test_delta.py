@@ -213,7 +213,7 @@ def test_partition_by_a_column_that_is_not_there(harness):
         harness(partition_by="day").stage(2, [{"n": 1}])
 
 
-def test_a_table_that_must_be_there_and_is_not(url):
+def test_a_missing_table_is_refused_without_create(url):
     with pytest.raises(ConfigError, match=r"there is no Delta table at .*create=True"):
         sinks.delta(url, create=False).start("orders")
 
@@ -391,7 +391,7 @@ def test_a_token_cannot_add_other_files(harness, change):
         harness.publish(2, msgspec.msgpack.encode(token))
 
 
-def test_what_a_crash_left_is_collected_when_the_table_no_longer_keeps_it(harness, url):
+def test_files_of_a_crash_are_collected_when_the_table_forgets_them(harness, url):
     harness = harness()
     harness.publish(2, harness.stage(2, [{"n": 1}]))
     published = {path.name for path in Path(url).glob("*.parquet")}
@@ -431,7 +431,7 @@ def test_features_that_are_not_supported_have_names(versions, features, configur
     assert unsupported(versions, features, configuration, [{"name": "n", "metadata": metadata}]) == found
 
 
-def test_gc_with_the_program_collects_what_a_crash_left(tmp_path, url):
+def test_gc_with_the_program_collects_files_of_a_crash(tmp_path, url):
     program = tmp_path / "program.py"
     program.write_text(
         "from tidewheel import Job, sinks, sources\n"

@@ -122,7 +122,7 @@ def test_output_of_a_former_job_of_this_name_is_not_claimed(harness):
         harness.publish(2, harness.stage(2, [{"n": 2}], run="r2"))
 
 
-def test_lost_and_damaged_output_is_told(harness, url):
+def test_lost_and_damaged_output_is_reported(harness, url):
     store, token = open_store(url), harness.stage(2, [{"n": 1}])
     (staged,) = [entry.path for entry in store.list("_tidewheel")]
     store.write(staged, b"short")
@@ -150,7 +150,7 @@ def test_a_file_larger_than_a_request(tmp_path, seaweedfs, harnessed):
     assert [row["n"] for row in rows(url)] == list(range(20))
 
 
-def test_a_store_that_is_away_or_refuses_us_is_told_at_the_start(tmp_path, monkeypatch):
+def test_an_unavailable_or_refusing_store_is_reported_at_the_start(tmp_path, monkeypatch):
     with running_seaweedfs(tmp_path / "weed") as server:
         url = f"{server.url('out')}&retry_s=0.2"
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")

@@ -178,7 +178,7 @@ def test_a_staged_message_goes_to_no_other_subject(nats, store):  # noqa: F811
     assert [subject for subject, _ in nats.messages("hostile", "hostile.out.*")] == ["hostile.out.ada"]
 
 
-def test_a_marker_that_is_none_is_told():
+def test_an_invalid_marker_is_reported():
     with pytest.raises(CorruptError, match="marker of a sink does not decode"):
         Marker.decoded(b"{]")
 

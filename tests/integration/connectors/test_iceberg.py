@@ -421,7 +421,7 @@ def test_a_data_file_lost_before_publication_is_reported(harness, catalog, tmp_p
     assert rows(catalog) == [{"n": 1}]
 
 
-def test_what_a_crash_left_is_collected_when_it_is_old(harness, catalog, tmp_path):
+def test_old_files_of_a_crash_are_collected(harness, catalog, tmp_path):
     harness = harness()
     for sequence in (2, 3):
         harness.publish(sequence, harness.stage(sequence, [{"n": sequence}]))
@@ -438,7 +438,7 @@ def test_what_a_crash_left_is_collected_when_it_is_old(harness, catalog, tmp_pat
     }
 
 
-def test_a_table_that_must_be_there_and_is_not(harness):
+def test_a_missing_table_is_refused_without_create(harness):
     with pytest.raises(ConfigError, match=r"there is no Iceberg table shop.orders in the catalog .*create=True"):
         harness(create=False)
 

@@ -93,7 +93,7 @@ def test_trimming(inbox):
     assert [b.block.first for b in whole(inbox)] == [6]
 
 
-def test_what_is_young_can_be_kept_from_a_trim(inbox, monkeypatch):
+def test_young_records_can_be_kept_from_a_trim(inbox, monkeypatch):
     inbox.append("p", "s", [block(0, 1, b"x")])
     between = datetime.now(UTC)
 

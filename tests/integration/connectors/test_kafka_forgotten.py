@@ -83,7 +83,7 @@ def partly_ended(topic: Topic, name: str, drop_marker: bool) -> None:
 
 
 @pytest.mark.parametrize("drop_marker", [False, True])
-def test_what_was_dropped_of_a_commit_is_sent_again_from_the_log(real_kafka, drop_marker):  # noqa: F811
+def test_dropped_records_of_a_commit_are_sent_again_from_the_log(real_kafka, drop_marker):  # noqa: F811
     topic = Topic(real_kafka, 2)
     sink = DrivenSink(topic)
     sink.sink.start("orders")
@@ -96,7 +96,7 @@ def test_what_was_dropped_of_a_commit_is_sent_again_from_the_log(real_kafka, dro
     assert found.sequence == 4
 
 
-def test_the_marker_says_where_its_records_are(real_kafka):  # noqa: F811
+def test_the_marker_has_the_place_of_its_records(real_kafka):  # noqa: F811
     topic = Topic(real_kafka, 1)
     sink = DrivenSink(topic)
     sink.publish(sink.stage(2, topic.rows([1, 2])))
@@ -107,7 +107,7 @@ def test_the_marker_says_where_its_records_are(real_kafka):  # noqa: F811
     assert sending._ends == {0: 4}
 
 
-def test_what_has_no_marker_is_dropped_before_anything_is_sent_on_top_of_it(real_kafka, monkeypatch):  # noqa: F811
+def test_records_without_a_marker_are_dropped_before_new_ones_are_sent(real_kafka, monkeypatch):  # noqa: F811
     monkeypatch.setattr("tidewheel._connectors.kafka.markers._GRACE", 0.1)
     topic = Topic(real_kafka, 1)
     # Another producer's transaction looks the same, and stays as it is.

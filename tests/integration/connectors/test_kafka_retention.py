@@ -64,7 +64,7 @@ def test_a_job_that_was_passed_by_stops_with_both_numbers(real_kafka):  # noqa: 
 
 
 @pytest.mark.parametrize(("lost", "found"), [("earliest", [b"1"]), ("latest", [])])
-def test_a_job_that_was_passed_by_may_go_on(real_kafka, lost, found):  # noqa: F811
+def test_a_job_that_was_overtaken_may_continue(real_kafka, lost, found):  # noqa: F811
     topic = Forgetful(real_kafka, lost=lost)
     start = DrivenSource(topic).start()
     topic.forget(3)

@@ -36,7 +36,7 @@ def test_who_may_come_in_writes_and_reads(server):
     assert sorted(row["id"] for row in topic.contents()) == [2, 3]
 
 
-def test_who_may_not_is_told_what_to_check_and_no_password(server, tmp_path):
+def test_a_missing_permission_is_reported_without_the_password(server, tmp_path):
     options = server.options(USER)
     if "sasl.password" in options:
         options["sasl.password"] = WRONG

@@ -7,7 +7,7 @@ from servers import kafka_jars, kafka_server
 from tidewheel.testing.connectors import DrivenSource
 
 
-def test_what_it_holds_outlives_a_kill(durable_kafka):
+def test_its_content_survives_a_kill(durable_kafka):
     topic = MortalTopic(durable_kafka, 2)
     topic.append([b"1", b"2", b"3"])
     where = durable_kafka.brokers
@@ -19,7 +19,7 @@ def test_what_it_holds_outlives_a_kill(durable_kafka):
     assert sorted(source.read(source.start(), source.end(source.start()))) == [b"1", b"2", b"3"]
 
 
-def test_without_maven_another_is_taken_and_one_line_says_so(tmp_path, monkeypatch, capsys):
+def test_without_maven_another_tool_is_used_with_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(kafka_jars, "_CACHE", tmp_path)
     monkeypatch.setattr(kafka_jars.shutil, "which", lambda name: None)
     monkeypatch.delenv("TIDEWHEEL_TEST_KAFKA", raising=False)

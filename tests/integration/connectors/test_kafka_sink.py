@@ -102,7 +102,7 @@ def test_a_broker_that_was_killed_costs_nothing_but_time_and_repeats(durable_kaf
     SinkConformance().test_a_server_that_was_gone_costs_nothing_but_time(topic)
 
 
-def test_of_runs_that_are_over_one_marker_is_left(kafka):
+def test_of_ended_runs_one_marker_remains(kafka):
     topic = Topic(kafka, 1)
     for run in (1, 2, 3):
         sink = DrivenSink(topic, job=f"orders/{run}")
@@ -182,7 +182,7 @@ def test_the_marker_is_found_behind_many_of_others(kafka, monkeypatch):
     assert newest_marker(first.sink.target, "orders/none").sequence == 0
 
 
-def test_a_job_that_begins_anew_is_refused_and_not_left_out(kafka):
+def test_a_job_that_starts_over_is_refused(kafka):
     topic = Topic(kafka)
     sink = DrivenSink(topic)
     sink.publish(sink.stage(2, topic.rows([1])))

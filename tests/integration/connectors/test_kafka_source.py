@@ -155,13 +155,13 @@ def test_offsets_behind_the_end_are_refused_with_both_numbers(kafka):
         topic.source().reader().end({f"{topic.name}/0": 500})
 
 
-def test_a_topic_that_is_not_there_is_named_with_those_that_are(kafka):
+def test_a_missing_topic_is_named_with_the_existing_ones(kafka):
     Topic(kafka)
     with pytest.raises(ConfigError, match=r"no topic 'nope' at the Kafka brokers .* \(there are .*\); make it"):
         offsets(sources.kafka(kafka.brokers, "nope"))
 
 
-def test_brokers_that_are_not_there_are_named():
+def test_missing_brokers_are_named():
     with pytest.raises(TidewheelError, match=r"look for the topic 't' at the Kafka brokers 127.0.0.1:1: "):
         offsets(sources.kafka("127.0.0.1:1", "t", timeout="0.5 s"))
 

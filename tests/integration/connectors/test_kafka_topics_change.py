@@ -53,7 +53,7 @@ def made_anew(topic: Topic, payloads: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("same_run", [True, False])
-def test_a_topic_that_was_made_anew_stops_the_job(topic, same_run):
+def test_a_recreated_topic_stops_the_job(topic, same_run):
     topic.append([b"1", b"2", b"3"])
     source = DrivenSource(topic)
     end = source.end(source.start())

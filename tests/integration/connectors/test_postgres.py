@@ -103,7 +103,7 @@ class TestConformance(SinkConformance):
         return _Table(postgres, request.param)
 
 
-def test_of_runs_that_are_over_one_marker_is_left(postgres):
+def test_of_ended_runs_one_marker_remains(postgres):
     place = _Table(postgres, "insert")
     for run in (1, 2, 3):
         sink = DrivenSink(place, job=f"orders/{run}")
@@ -408,7 +408,7 @@ def test_a_view_is_refused(postgres, table):
         sinks.postgres(postgres.dsn, table).start("job")
 
 
-def test_a_table_that_is_not_there_is_refused_at_the_start(harness):
+def test_a_missing_table_is_refused_at_the_start(harness):
     with pytest.raises(ConfigError, match=r"there is no table .*create=True"):
         harness(None, create=False)
 
@@ -488,7 +488,7 @@ def test_output_that_the_database_rejects_is_published_once_corrected(harness, r
     assert rows() == [(1,), (7,)]
 
 
-def test_a_stopped_run_that_holds_the_lock_is_sent_away(harness, rows, postgres, monkeypatch):
+def test_a_stopped_run_that_holds_the_lock_is_disconnected(harness, rows, postgres, monkeypatch):
     from tidewheel._connectors.postgres import table as postgres_table
 
     monkeypatch.setattr(postgres_table, "_LOCK_WAIT", "50ms")
@@ -549,7 +549,7 @@ def test_a_server_that_comes_back_in_time_costs_nothing_but_time(harness, rows, 
     assert rows() == [(1,)]
 
 
-def test_a_server_that_stays_away_ends_the_run_and_the_output_waits(harness, rows, postgres):
+def test_a_server_that_stays_unavailable_ends_the_run_and_output_waits(harness, rows, postgres):
     harness = harness(patience="0.2 s")
     token = harness.stage(2, [{"n": 1}])
     postgres.kill()
@@ -572,7 +572,7 @@ def test_a_dsn_with_a_password_is_refused_without_showing_it(dsn):
     assert refused.value.__cause__ is None
 
 
-def test_a_wrong_password_is_told_at_once_and_not_shown(postgres, monkeypatch):
+def test_a_wrong_password_is_reported_at_once_and_not_shown(postgres, monkeypatch):
     monkeypatch.setenv("ORDERS_PASSWORD", "hunter2")
     sink = sinks.postgres(postgres.dsn, "orders", password_env="ORDERS_PASSWORD")
     with pytest.raises(ConfigError, match=r"refuses us.*authentication failed.*Check the user") as refused:

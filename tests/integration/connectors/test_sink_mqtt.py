@@ -50,7 +50,7 @@ def topic(broker):
         yield Topic(broker, found, name)
 
 
-def test_messages_keep_their_order_and_stand_under_their_topic(topic):
+def test_messages_keep_their_order_and_their_topic(topic):
     sink = DrivenSink(topic)
     sink.publish(sink.stage(2, topic.rows([3, 1]), topic.rows([2])))
     assert topic.broker.settled(topic.found) == [

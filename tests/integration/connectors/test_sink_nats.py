@@ -69,7 +69,7 @@ def numbers(stream):
     return [row["id"] for row in stream.contents()]
 
 
-def test_messages_keep_their_order_and_stand_under_their_subject(stream):
+def test_messages_keep_their_order_and_their_subject(stream):
     sink = DrivenSink(stream)
     sink.publish(sink.stage(2, stream.rows([3, 1]), stream.rows([2])))
     assert stream.server.messages(stream.name, f"{stream.name}.out.>") == [
@@ -84,7 +84,7 @@ def test_a_column_may_be_the_data(stream):
     assert stream.server.messages(stream.name, f"{stream.name}.out.*") == [(f"{stream.name}.out.1", b"name-1")]
 
 
-def test_a_commit_that_was_cut_off_goes_on_behind_its_marker(stream, monkeypatch):
+def test_an_interrupted_commit_continues_after_its_marker(stream, monkeypatch):
     monkeypatch.setattr(nats_publishing, "_BATCH", 4)
     died = DrivenSink(stream)
     publication = died.stage(2, stream.rows(range(7)), stream.rows(range(7, 11)))
@@ -120,7 +120,7 @@ def test_a_run_that_was_paused_in_a_commit_is_refused_by_the_server(stream, monk
     assert numbers(stream) == list(range(11))
 
 
-def test_of_runs_that_are_over_one_marker_is_left(stream):
+def test_of_ended_runs_one_marker_remains(stream):
     for run in (1, 2, 3):
         sink = DrivenSink(stream, job=f"orders/{run}")
         sink.publish(sink.stage(2, stream.rows([run])))
@@ -205,7 +205,7 @@ def test_a_complete_commit_is_known_beyond_the_window_without_atomic_batches(nat
     assert numbers(stream) == [0, 1, 2]
 
 
-def test_what_the_server_lacks_is_said_before_the_job_starts(nats, guarded):  # noqa: F811
+def test_missing_features_of_the_server_are_reported_before_the_start(nats, guarded):  # noqa: F811
     name = f"s-{uuid.uuid4().hex}"
     with pytest.raises(ConfigError, match=f"no stream that takes the subject {name}.out"):
         sinks.nats(nats.server, f"{name}.out").start("j")
@@ -228,7 +228,7 @@ def test_what_the_server_lacks_is_said_before_the_job_starts(nats, guarded):  # 
         sinks.nats("nats://127.0.0.1:1", "a", timeout="0.1 s").start("j")
 
 
-def test_records_that_cannot_be_messages_are_said(stream):
+def test_records_that_cannot_be_messages_are_reported(stream):
     sink = DrivenSink(stream)
     with pytest.raises(StepError, match=r"sink 'out': the value 'a b' of id cannot be used in"):
         sink.stage(2, pa.RecordBatch.from_pydict({"id": ["a b"]}))

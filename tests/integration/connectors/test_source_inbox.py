@@ -154,7 +154,7 @@ def test_a_limit_ends_a_batch_between_blocks_and_always_moves_on(url):
     assert sorted(row["amount"] for row in found) == list(range(100))
 
 
-def test_available_now_ends_with_what_is_there(url):
+def test_available_now_ends_with_the_existing_records(url):
     fill(url, range(10))
     source = reader(url)
     source.freeze()

@@ -41,7 +41,7 @@ def test_items_come_in_batches_read_by_several_tasks_and_a_restart_continues(rea
     assert again == [[{"value": 5}, {"value": 6}, {"value": 7}]], "a batch that was not committed may become larger"
 
 
-def test_fewer_items_than_were_read_is_an_error_that_says_so():
+def test_fewer_items_than_were_read_is_an_error():
     reader = IterableReader(pa.table({"value": [1, 2]}), None, 1)
     assert reader.end(2) == 2
     with pytest.raises(StateError, match="it has read 3 items, and its iterable has 2 now"):

@@ -86,7 +86,7 @@ def read(topic, start=None, **settings):
     return rows, end
 
 
-def test_what_was_sent_while_the_job_was_down_comes_when_it_is_back(topic):
+def test_messages_sent_while_the_job_was_down_arrive_later(topic):
     topic.broker.send(f"{topic.name}/a/b", [b"1", b"2"])
     first, end = read(topic)
     assert [(row["topic"], row["data"]) for row in first] == [(f"{topic.name}/a/b", data) for data in (b"1", b"2")]
@@ -97,7 +97,7 @@ def test_what_was_sent_while_the_job_was_down_comes_when_it_is_back(topic):
     assert [row["data"] for row in again] == [b"1", b"2", b"3"]
 
 
-def test_what_a_broker_sends_before_it_answers_is_acknowledged_at_once(topic, monkeypatch):
+def test_messages_before_the_brokers_answer_are_acknowledged_at_once(topic, monkeypatch):
     """A broker that waits for it lets the connection begin; the messages are there when it has."""
     topic.broker.send(f"{topic.name}/a", [b"1", b"2"])
     acknowledged, answered = threading.Event(), MqttConnection._subscribed
@@ -119,7 +119,7 @@ def test_what_a_broker_sends_before_it_answers_is_acknowledged_at_once(topic, mo
 
 
 @pytest.mark.parametrize(("point", "stored"), [("inbox.written", 0), ("mqtt.stored", 1)])
-def test_what_is_not_in_the_buffer_is_not_acknowledged(topic, monkeypatch, point, stored):
+def test_messages_that_are_not_in_the_buffer_are_not_acknowledged(topic, monkeypatch, point, stored):
     """A bridge that fails before a message is stored, or before it could say so, leaves it with the broker."""
     acknowledged = []
     monkeypatch.setattr("paho.mqtt.client.Client.ack", lambda _, mid, qos: acknowledged.append(mid))
@@ -137,7 +137,7 @@ def test_what_is_not_in_the_buffer_is_not_acknowledged(topic, monkeypatch, point
     assert acknowledged == []
 
 
-def test_what_was_read_is_let_go_unless_it_is_kept(topic, monkeypatch):
+def test_read_messages_are_deleted_unless_kept(topic, monkeypatch):
     trimmed = []
     monkeypatch.setattr("tidewheel.fleet._inbox.file.FileInbox.trim", lambda _, below: trimmed.append(below))
     for keep in (True, False):
@@ -147,7 +147,7 @@ def test_what_was_read_is_let_go_unless_it_is_kept(topic, monkeypatch):
     assert trimmed == [{0: 7}]
 
 
-def test_a_broker_that_is_not_there_or_refuses_is_said(topic):
+def test_a_missing_or_refusing_broker_is_reported(topic):
     wrong = sources.mqtt(
         topic.broker.url.replace("sEcReT", "wrong"), "a", buffer=topic.buffer, client_id="x", timeout=IN_TIME
     ).reader()

@@ -153,7 +153,7 @@ def test_another_stream_of_the_same_name_is_refused(stream):
         DrivenSource(stream).end({stream.name: 8})
 
 
-def test_what_is_not_there_or_cannot_work_is_said(stream, guarded):
+def test_missing_and_invalid_settings_are_reported(stream, guarded):
     with pytest.raises(ConfigError, match=rf"no stream 'nowhere' at nats://127.0.0.1:\d+: it has .*{stream.name}"):
         read(sources.nats(stream.server.server, "nowhere"))
     with pytest.raises(ConnectorUnavailable, match=r"nats://127.0.0.1:1 does not answer"):

@@ -140,7 +140,7 @@ def test_nats_with_a_creds_file(tmp_path, how):
             assert connection.client.is_connected
 
 
-def test_files_that_are_not_there_are_told(certificates):
+def test_missing_files_are_reported(certificates):
     with pytest.raises(ConfigError, match=r"there is no file /no/such\.creds with credentials for nats://localhost"):
         NatsConnection("nats://localhost?creds=/no/such.creds")
     for url in ("nats://localhost?ca=/no/such", "mqtt://localhost?ca=/no/such"):

@@ -118,7 +118,7 @@ def test_a_record_larger_than_the_inbox_takes_goes_to_the_dead_letters(kafka, to
     assert all("keep large things in a file" in letter["error"] for letter in found)
 
 
-def test_what_cannot_work_is_said(kafka, tmp_path):  # noqa: F811
+def test_invalid_settings_are_reported(kafka, tmp_path):  # noqa: F811
     missing = bridge(kafka, "nowhere", f"{tmp_path}/inbox", "--key", "user")
     assert missing.returncode == 1
     assert "nowhere" in missing.stderr

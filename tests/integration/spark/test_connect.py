@@ -124,6 +124,6 @@ def test_a_state_folder_that_is_not_shared_is_refused(tmp_path, server):
         counting(tmp_path, collect()).run(until="end", options=RunOptions(master=server))
 
 
-def test_a_server_that_is_not_there_is_named():
+def test_a_missing_server_is_named():
     with pytest.raises(ConfigError, match=r"Spark Connect at sc://127\.0\.0\.1:1 does not answer"):
         session("sc://127.0.0.1:1")

@@ -96,7 +96,7 @@ def test_of_an_error_that_a_java_process_was_to_explain_which_has_ended():
         ("KeyError: 'user'", None),
     ],
 )
-def test_what_failed_is_told_by_the_text_of_the_error(text, kind):
+def test_a_failure_is_reported_with_the_text_of_the_error(text, kind):
     assert [
         each for each in (lost_executor, worker_crashed, worker_start_timed_out, disk_full) if each(Exception(text))
     ] == ([kind] if kind else [])

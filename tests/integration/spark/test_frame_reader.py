@@ -70,7 +70,7 @@ def test_a_batch_that_fails_is_exact_after_a_restart(program, point):
         faults.arm("")
 
 
-def test_a_run_that_goes_on_reads_what_comes_later_and_stops(program):
+def test_an_unbounded_run_reads_later_records_and_stops(program):
     program.put("a", "ada", 1)
     seen = []
 

@@ -137,7 +137,7 @@ def test_two_divide_a_batch_that_each_of_them_reads(workers, run, tmp_path):
     assert sum(changed) == 50
 
 
-def test_what_fails_in_one_is_told_and_the_next_batch_runs(workers, run, tmp_path):
+def test_a_failed_batch_is_reported_and_the_next_one_runs(workers, run, tmp_path):
     await_ready(workers)
     spec = run.spec(1, f"{tmp_path}/local")
     with pytest.raises(BatchFailed, match="OSError: the disk is gone"):
@@ -162,7 +162,7 @@ def test_a_crash_is_noticed_also_where_a_child_of_the_process_lives_on(workers, 
     os.kill(int(child.read_text()), signal.SIGKILL)
 
 
-def test_what_functions_print_is_there_when_the_batch_is(workers, run, tmp_path, capfd, monkeypatch):
+def test_output_of_functions_is_visible_with_the_batch(workers, run, tmp_path, capfd, monkeypatch):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     await_ready(workers)
     ran(workers, run, run.spec(1, f"{tmp_path}/local"), Numbers((1,), "prints"))
@@ -226,7 +226,7 @@ def test_processes_that_cannot_start_are_abandoned_and_the_run_continues(run, mo
     assert "no more processes" in told
 
 
-def test_processes_that_end_while_they_start_are_given_up(caplog):
+def test_processes_that_end_while_they_start_are_abandoned(caplog):
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONHOME": "/nowhere"}
     with WorkerPool(b"", "digest", environment, most=1, limits=AT_ONCE) as workers:
         for failures in range(1, worker_pool._FAILURES + 1):

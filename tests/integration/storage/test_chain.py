@@ -39,7 +39,7 @@ def test_a_chain_never_begun(store):
         chain.read(1)
 
 
-def test_records_stand_in_the_order_of_their_numbers(store):
+def test_records_are_in_the_order_of_their_numbers(store):
     chain = begun(store, 12)
     assert chain.numbers() == list(range(1, 13))
     assert chain.head() == ChainRecord(12, b"12")
@@ -264,7 +264,7 @@ def test_whatever_is_left_of_a_removal_fences_every_late_writer(data):
 
 
 @given(st.lists(st.one_of(st.just("append"), st.integers(0, 12)), max_size=30), st.integers(0, 12))
-def test_what_stands_is_an_unbroken_run_that_ends_at_the_head(steps, hint):
+def test_remaining_records_are_contiguous_and_end_at_the_head(steps, hint):
     chain = Chain(open_store(f"memory:{uuid.uuid4()}"), "c")
     newest = oldest = 0
     for step in steps:

@@ -35,7 +35,7 @@ def test_absent_is_not_found(store):
             attempt()
 
 
-def test_create_says_whose_bytes_are_there(store):
+def test_create_reports_whose_bytes_exist(store):
     assert store.create("a", b"one")
     assert store.create("a", b"one"), "a repeated try that had won"
     assert not store.create("a", b"two")
@@ -76,7 +76,7 @@ def test_lists_sorted_at_any_depth_by_whole_parts(store):
     assert store.list("nowhere") == []
 
 
-def test_lists_only_what_is_behind_a_path(store):
+def test_lists_only_paths_after_a_path(store):
     for path in ("b", "a/2", "a/10/x", "ab/1"):
         store.write(path, b"")
     assert [entry.path for entry in store.list(after="a/2")] == ["ab/1", "b"]
@@ -108,7 +108,7 @@ def test_delete_and_create_again(store):
     assert store.create("a", b"two")
 
 
-def test_move_replaces_what_is_there(store):
+def test_move_replaces_an_existing_object(store):
     store.write("a/1", b"one")
     store.write("b/2", b"two")
     store.move("a/1", "b/2")

@@ -29,7 +29,7 @@ def test_a_put_that_won_but_lost_its_answer_is_ours(store, monkeypatch):
     assert not store.create("a", b"two")
 
 
-def test_an_object_removed_while_create_compares_is_created_anew(store, monkeypatch):
+def test_an_object_removed_while_create_compares_is_created_again(store, monkeypatch):
     store.create("a", b"old")
     real = obstore.get
 
@@ -65,7 +65,7 @@ def test_refused_credentials_are_named(seaweedfs, monkeypatch):
         open_store(seaweedfs.url(str(uuid.uuid4()))).read("a")
 
 
-def test_a_server_that_is_not_there_is_named(monkeypatch):
+def test_a_missing_server_is_named(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     url = f"s3://tests/x?endpoint=http://127.0.0.1:{free_ports(1)[0]}&retry_s=0.1"
@@ -78,7 +78,7 @@ def test_a_server_that_is_not_there_is_named(monkeypatch):
             attempt(open_store(url))
 
 
-def test_what_a_server_says_otherwise_is_passed_on(store, monkeypatch):
+def test_other_answers_of_a_server_are_passed_on(store, monkeypatch):
     def fail(*_, **__):
         raise exceptions.GenericError("Generic S3 error: 507 out of room\nDebug source: ...")
 

@@ -83,7 +83,7 @@ def test_a_script_runs_through_crashes_and_rescales(partitions):
     assert result.checkpoint.kind == "flush"
 
 
-def test_without_an_end_the_job_can_go_on():
+def test_without_an_end_the_job_can_continue():
     result = run_in_memory(totals(ScriptedSource([1, 2])))
     assert result.checkpoint.flushed is None
 

@@ -76,7 +76,7 @@ FORMAT_7 = (
 
 
 @given(checkpoint_states())
-def test_what_is_encoded_comes_back_whole(state):
+def test_an_encoded_manifest_is_decoded_unchanged(state):
     back = decode(encode(state), state.id.stream_id)
     assert back == state
     assert back.id.created_at == state.id.created_at
@@ -179,7 +179,7 @@ def test_a_shortened_or_lengthened_body_in_a_sound_envelope_is_refused(data):
         "tables",
     ],
 )
-def test_a_name_that_is_there_twice_is_refused_by_field_and_name(field):
+def test_a_duplicate_name_is_refused_by_field_and_name(field):
     body = _listed(full_state())
     at = encoding._Body.__struct_fields__.index(field)
     body[at] = [*body[at], body[at][0]]
@@ -188,7 +188,7 @@ def test_a_name_that_is_there_twice_is_refused_by_field_and_name(field):
 
 
 @pytest.mark.parametrize(("at", "field"), [(1, "offsets"), (2, "commits"), (3, "files")])
-def test_a_name_that_is_there_twice_in_sparks_log_is_refused(at, field):
+def test_a_duplicate_name_in_sparks_log_is_refused(at, field):
     body = _listed(full_state())
     log = body[encoding._Body.__struct_fields__.index("spark")]
     log[at] = [*log[at], log[at][0]]
@@ -196,7 +196,7 @@ def test_a_name_that_is_there_twice_in_sparks_log_is_refused(at, field):
         decode(_sealed(body))
 
 
-def test_a_shard_that_is_there_twice_is_refused():
+def test_a_duplicate_shard_is_refused():
     body = _listed(full_state())
     [slot] = body[encoding._Body.__struct_fields__.index("shards")]
     slot[1] = [*slot[1], slot[1][0]]
@@ -205,7 +205,7 @@ def test_a_shard_that_is_there_twice_is_refused():
 
 
 @pytest.mark.parametrize("change", [[0, 0, [None, []]], [0, -1, None]])
-def test_a_change_of_a_page_that_is_not_there_is_refused(change):
+def test_a_change_of_a_missing_page_is_refused(change):
     body = _listed(full_state())
     body[encoding._Body.__struct_fields__.index("shards")] = [[None, [change]]]
     with pytest.raises(CorruptError, match="a page that does not exist"):

@@ -189,7 +189,7 @@ def test_blocks_keep_to_their_size() -> None:
     assert len(file.entries(0)) < 3000 / 10
 
 
-def test_a_second_run_goes_on_where_the_first_ended() -> None:
+def test_a_second_run_continues_where_the_first_ended() -> None:
     writer = StateFileWriter()
     writer.add(0, "t", [(b"a", b"1")])
     writer.add(1, "t", [(b"a", b"2")])

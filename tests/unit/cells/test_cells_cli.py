@@ -91,7 +91,7 @@ def test_structures_of_programs_can_be_seen_and_set(run):
         assert connection.reader("limits", Limits).read() == Limits(0, 9)
 
 
-def test_cas_says_what_it_did_in_its_exit_status_too(run):
+def test_cas_reports_its_result_in_its_exit_status_too(run):
     assert json.loads(run("cas", "x", "null", "1")) == {"applied": True, "version": 1, "seen": None}
     assert json.loads(run("cas", "x", "5", "6", status=1)) == {"applied": False, "version": 1, "seen": 1}
     assert json.loads(run("cas", "x", "1", "2"))["applied"]
@@ -137,7 +137,7 @@ def test_list(run):
     assert "elsewhere" not in table
 
 
-def test_list_tells_who_changed_a_cell(run):
+def test_list_shows_who_changed_a_cell(run):
     run("cas", "x", "null", "1")
     older = msgspec.msgpack.encode([1, "int", b"token", b"\x05", None, None])
     with cells.open(run.url) as connection:

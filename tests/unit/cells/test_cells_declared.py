@@ -86,13 +86,13 @@ def test_numbers_in_a_float_cell_are_floats(number):
 
 
 @pytest.mark.parametrize("value", ["text", 1.5, None, object(), 2**70, [1]])
-def test_what_is_no_int_is_refused_and_given_back(value):
+def test_a_value_that_is_no_int_is_refused(value):
     with pytest.raises(Encoding) as caught:
         ValueCodec(int).encode(value, "cell x", "int")
     assert caught.value.value is value
 
 
-def test_what_a_writer_of_another_mind_wrote_is_refused():
+def test_a_value_by_a_writer_of_another_type_is_refused():
     with pytest.raises(Encoding, match="what was written to cell x is not a Point"):
         ValueCodec(Point).decode(ValueCodec(str).encode("text", "", ""), "cell x", "Point")
 

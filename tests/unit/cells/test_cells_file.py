@@ -111,7 +111,7 @@ def test_when_the_system_has_no_notices_to_give_it_is_polled_too(monkeypatch):
     assert isinstance(inotify.open_watch(), inotify._Polling)
 
 
-def test_a_folder_that_cannot_be_watched_is_told(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_watched_is_reported(tmp_path, monkeypatch):
     with cells.open(str(tmp_path)) as connection:
         connection.writer("x", int).write(1)
 
@@ -123,7 +123,7 @@ def test_a_folder_that_cannot_be_watched_is_told(tmp_path, monkeypatch):
             connection.reader("y", int)
 
 
-def test_an_overflow_of_notices_is_told(monkeypatch):
+def test_an_overflow_of_notices_is_reported(monkeypatch):
     watch = inotify._Inotify()
     overflow = inotify._EVENT.pack(-1, inotify._OVERFLOW, 0, 0)
     with monkeypatch.context() as patched:
@@ -133,7 +133,7 @@ def test_an_overflow_of_notices_is_told(monkeypatch):
     watch.close()
 
 
-def test_a_watch_tells_which_folders_changed(tmp_path):
+def test_a_watch_reports_changed_folders(tmp_path):
     watch = inotify.open_watch()
     try:
         assert not watch.add(str(tmp_path / "none"))
@@ -173,7 +173,7 @@ def test_a_connection_may_be_closed_while_its_watcher_ends(tmp_path):
         connection.close()
 
 
-def test_threads_and_descriptors_are_let_go(tmp_path):
+def test_threads_and_descriptors_are_released(tmp_path):
     before, times = len(os.listdir("/proc/self/fd")), 30
     for _ in range(times):
         with cells.open(str(tmp_path)) as connection:
@@ -183,14 +183,14 @@ def test_threads_and_descriptors_are_let_go(tmp_path):
     assert len(os.listdir("/proc/self/fd")) < before + times
 
 
-def test_a_folder_that_is_a_file_is_told(tmp_path):
+def test_a_folder_that_is_a_file_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     for place in ("file", "file/below"):
         with pytest.raises(Offline, match="cells cannot be kept in"):
             cells.open(str(tmp_path / place))
 
 
-def test_a_folder_that_may_not_be_read_is_told(tmp_path, monkeypatch):
+def test_an_unreadable_folder_is_reported(tmp_path, monkeypatch):
     def refused(*_):
         raise PermissionError(13, "Permission denied")
 
@@ -199,7 +199,7 @@ def test_a_folder_that_may_not_be_read_is_told(tmp_path, monkeypatch):
         cells.open(str(tmp_path))
 
 
-def test_a_write_that_may_not_be_made_is_told(tmp_path, monkeypatch):
+def test_a_forbidden_write_is_reported(tmp_path, monkeypatch):
     with cells.open(str(tmp_path)) as connection:
         writer = connection.writer("x", int)
 
@@ -212,7 +212,7 @@ def test_a_write_that_may_not_be_made_is_told(tmp_path, monkeypatch):
         assert caught.value.value == 1
 
 
-def test_a_full_disk_is_told(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported(tmp_path, monkeypatch):
     with cells.open(str(tmp_path)) as connection:
         writer = connection.writer("x", int)
 
@@ -232,7 +232,7 @@ def test_a_url_without_a_folder_is_refused():
             cells.open(url)
 
 
-def test_what_is_no_record_is_told(tmp_path):
+def test_an_invalid_record_is_reported(tmp_path):
     with cells.open(str(tmp_path)) as connection:
         connection.writer("x", int).write(1)
     (tmp_path / "default" / "x" / f"{2:020}.rec").write_bytes(b"garbage")
@@ -240,7 +240,7 @@ def test_what_is_no_record_is_told(tmp_path):
         connection.reader("x", int)
 
 
-def test_a_value_of_another_shape_is_told_and_can_be_overwritten(tmp_path):
+def test_a_value_of_another_shape_is_reported_and_can_be_overwritten(tmp_path):
     import msgspec
 
     class Old(msgspec.Struct):

@@ -30,7 +30,7 @@ def test_tokens_differ():
     assert len({records.new_token() for _ in range(1000)}) == 1000
 
 
-def test_what_is_signed_is_everything_a_reader_goes_by():
+def test_the_signature_covers_all_that_a_reader_relies_on():
     same = records.statement("ns/x", "int", b"t", b"v")
     for other in (
         records.statement("ns/y", "int", b"t", b"v"),

@@ -27,7 +27,7 @@ def test_another_kind_of_record_is_refused():
         envelope.unseal(b"OTHEROTH", 1, envelope.seal(MAGIC, 1, b"x"), "it")
 
 
-def test_a_length_past_the_end_is_refused_with_what_is_there():
+def test_a_length_past_the_end_is_refused_with_the_actual_length():
     with pytest.raises(CorruptError, match="18446744073709551615"):
         envelope.unseal(MAGIC, 1, _record(b"body", length=2**64 - 1), "it")
 
@@ -54,7 +54,7 @@ def test_a_frame_without_its_size_and_bytes_after_the_frame_are_refused():
             envelope.unseal(MAGIC, 1, _record(packed, flags=1, raw=1000), "it")
 
 
-def test_a_plain_body_whose_size_is_told_wrong_is_refused():
+def test_a_plain_body_with_a_wrong_size_is_refused():
     with pytest.raises(CorruptError, match="plain"):
         envelope.unseal(MAGIC, 1, _record(b"body", raw=3), "it")
 

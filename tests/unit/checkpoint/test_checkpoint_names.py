@@ -13,7 +13,7 @@ small = st.integers(0, 10**6)
 
 
 @given(st.text(min_size=1, max_size=16))
-def test_every_stream_has_a_folder_of_its_own_that_every_store_takes(stream):
+def test_every_stream_has_its_own_folder_that_every_store_accepts(stream):
     folder = names.folder(stream)
     assert names.stream_of(folder) == stream
     assert check_path(folder) == folder
@@ -33,7 +33,7 @@ def test_a_stream_name_that_is_not_unicode_is_refused():
 
 
 @given(st.integers(0, 10**20 - 1), tokens, small, small, st.sampled_from(["delta", "snap"]), small)
-def test_the_name_of_a_state_file_tells_what_it_was_made_from(sequence, run, task, attempt, suffix, place):
+def test_the_name_of_a_state_file_has_its_sequence_and_run(sequence, run, task, attempt, suffix, place):
     name = names.state_file(sequence, run, task, attempt, suffix, place)
     assert names.parse_state_file(name) == StateFileName(sequence, run, task, attempt, suffix, place)
     assert names.sequence_of(name) == sequence
@@ -45,7 +45,7 @@ def test_state_files_list_in_the_order_of_their_sequences(one, other):
     assert (first < second) == (one < other)
 
 
-def test_the_name_of_a_staged_file_tells_its_sequence():
+def test_the_name_of_a_staged_file_has_its_sequence():
     assert names.sequence_of(names.staged_file(12, "r", 1, 0, "out/part.arrow")) == 12
 
 
@@ -62,7 +62,7 @@ def test_the_name_of_a_staged_file_tells_its_sequence():
         "",
     ],
 )
-def test_other_names_tell_no_sequence(name):
+def test_other_names_have_no_sequence(name):
     assert names.sequence_of(name) is None
     assert names.parse_state_file(name) is None
 
@@ -83,7 +83,7 @@ def test_a_shared_name_means_the_same_file_to_every_job():
 
 
 @pytest.mark.parametrize("stray", ["=FF", "lost+found", "=2e", "=41", ".hidden", "x\x1b[2J", "\udcff", "a" * 300])
-def test_a_folder_that_is_no_stream_s_is_passed_over(stray, tmp_path):
+def test_a_folder_of_no_stream_is_skipped(stray, tmp_path):
     assert names.stream_of(stray) is None
     if stray.isascii() and len(stray) < 255:
         (tmp_path / stray / "chain").mkdir(parents=True)

@@ -40,7 +40,7 @@ def test_no_more_is_kept_than_those_need(sequences, keep, pins):
 
 
 @given(sequences, st.integers(1, 60), pins, st.none() | st.integers(0, 60))
-def test_what_is_too_young_to_go_is_kept_too_and_nothing_else(sequences, keep, pins, young):
+def test_young_checkpoints_are_kept_too_and_nothing_else(sequences, keep, pins, young):
     bound = oldest_kept(sequences, keep, pins, NOW, young)
     by_number = oldest_kept(sequences, keep, pins, NOW)
     kept = {sequence for sequence in sequences if bound is not None and sequence >= bound}

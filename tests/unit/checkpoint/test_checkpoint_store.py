@@ -100,7 +100,7 @@ def test_a_commit_that_was_made_but_not_heard_of_is_found_made(url):
     assert checkpoints.head == job(url).latest() == state(2, run="A")
 
 
-def test_a_run_whose_number_was_taken_is_fenced_and_told_by_whom(url):
+def test_a_run_whose_number_was_taken_is_fenced_by_name(url):
     mine, theirs = job(url), job(url)
     commit_up_to(mine, 1)
     theirs.latest()
@@ -120,7 +120,7 @@ def test_a_run_that_slept_until_its_base_was_trimmed_is_fenced_by_name(url):
     assert job(url).sequences() == [9]
 
 
-def test_this_runs_own_other_content_is_told_apart_from_a_takeover(url):
+def test_other_content_of_the_same_run_differs_from_a_takeover(url):
     checkpoints = job(url)
     commit_up_to(checkpoints, 2)
     with pytest.raises(StateError, match="already committed checkpoint 2"):
@@ -168,12 +168,12 @@ def test_two_programs_that_save_the_same_stream_take_turns(url):
     assert other.sequences() == [1, 2, 3]
 
 
-def test_load_in_an_empty_stream_says_so(url):
+def test_load_in_an_empty_stream_raises(url):
     with pytest.raises(NotFound, match="none is kept"):
         job(url).load(1)
 
 
-def test_retention_keeps_what_a_reader_has_pinned_and_all_after_it(url):
+def test_retention_keeps_pinned_checkpoints_of_readers_and_later_ones(url):
     checkpoints = job(url)
     commit_up_to(checkpoints, 9)
     checkpoints.pins.create(pin("reader-1", "reader", checkpoints.load(4)))
@@ -187,7 +187,7 @@ def test_retention_keeps_what_a_reader_has_pinned_and_all_after_it(url):
 @pytest.mark.parametrize(
     ("now", "kept"), [(19, [1, 2, 3, 4, 5, 6, 7, 8, 9]), (22, [2, 3, 4, 5, 6, 7, 8, 9]), (28, [8, 9]), (1000, [8, 9])]
 )
-def test_retention_by_age_keeps_what_is_younger_and_the_newest(url, now, kept):
+def test_retention_by_age_keeps_young_checkpoints_and_the_newest(url, now, kept):
     checkpoints = StreamCheckpoints(open_store(url), "job", clock=lambda: now)
     for sequence in range(1, 10):
         checkpoints.commit(Manifest(CheckpointId("job", sequence, 10 + sequence), run="A"))

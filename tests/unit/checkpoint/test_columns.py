@@ -44,7 +44,7 @@ def test_the_parts_of_a_tuple_keep_their_types():
     assert batch.column(0).to_pylist()[0] == {"_0": "a", "_1": 1}
 
 
-def test_what_has_no_column_type_is_json():
+def test_values_without_a_column_type_are_json():
     made, batch = columns(["a", "b"], [[1, "x"], None])
     assert made.schema.field("value").type == pa.string()
     assert batch.column(1).to_pylist() == ['[1,"x"]', None]

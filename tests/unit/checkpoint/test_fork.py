@@ -84,7 +84,7 @@ def test_a_fork_that_was_broken_off_can_be_made_again(url, parent, broken, monke
     assert parent.get("n", "a").value == 1
 
 
-def test_a_run_that_finds_a_fork_half_made_says_so(url, parent, monkeypatch):
+def test_a_run_that_finds_a_half_made_fork_reports_it(url, parent, monkeypatch):
     monkeypatch.setattr(Chain, "append", lambda *_: (_ for _ in ()).throw(StorageError("the machine is gone")))
     with pytest.raises(StorageError):
         fork(parent.store, "parent", "here", "child")

@@ -69,7 +69,7 @@ def test_nothing_needed_nothing_young_and_nothing_unknown_is_ever_collected(list
 
 
 @given(st.lists(entries), st.lists(states, max_size=4), st.lists(pins, max_size=3), sequences)
-def test_what_is_left_is_needed_young_or_unknown(listing, kept, pins, oldest):
+def test_remaining_files_are_needed_young_or_unknown(listing, kept, pins, oldest):
     gone = collectable(listing, kept, pins, oldest, NOW, 0)
     needed = {file.name for state in kept for file in state.files()}
     needed |= {name for pin in pins if pin.holds(NOW) for name in pin.files}
@@ -238,7 +238,7 @@ def test_a_checkpoint_that_is_not_kept_cannot_be_held():
     assert world.job.pins.all() == []
 
 
-def test_a_name_that_is_taken_holds_what_it_held():
+def test_a_name_in_use_keeps_its_checkpoint():
     world = World()
     world.commit()
     world.commit()

@@ -46,7 +46,7 @@ def test_a_text_becomes_the_layout_that_prints_it(text, layout):
 @pytest.mark.parametrize(
     "text", ["panes of windows of 1 ns every 01 ns from 0: count:n", "rows of sessions of what", "{"]
 )
-def test_a_text_that_is_not_understood_is_a_layout_of_its_own(text):
+def test_a_layout_text_that_is_not_understood_stays_unchanged(text):
     assert layout_of(text) == StateLayout(text)
     assert str(layout_of(text)) == text
     assert layout_of(text).describe() == text

@@ -49,7 +49,7 @@ def test_each_result_has_its_name_and_what_only_serves_others_is_not_shown():
     assert dict(found.scan("agg")) == {"ada": expected}
 
 
-def test_the_stored_form_is_there_for_who_asks_for_it():
+def test_the_stored_form_is_available_on_request():
     found = stored(made(cents=sum_("cents"), rows=count()))
     assert found.get("agg", "ada", type=list[int]).value == [2, 7, 3]
     assert dict(found.scan("agg", type=list)) == {"ada": [2, 7, 3]}
@@ -92,7 +92,7 @@ def test_an_export_has_a_column_for_each_result(tmp_path):
     assert parquet.read_table(tmp_path / "out.parquet").to_pylist() == [{"key": "ada", "cents": 7, "mean": 3.5}]
 
 
-def test_results_may_be_renamed_added_and_given_up():
+def test_results_may_be_renamed_added_and_dropped():
     job = made(cents=sum_("cents"), rows=count())
     stored(job)
     found = stored(made(job.state, total=sum_("cents"), most=max_("cents")))
@@ -107,7 +107,7 @@ def test_results_may_be_renamed_added_and_given_up():
         (session("3 ns"), [(5, 10, 3), (12, 15, 4)]),
     ],
 )
-def test_windows_that_are_open_have_their_start_and_end(window, spans):
+def test_open_windows_have_their_start_and_end(window, spans):
     found = stored(made(window=window, cents=sum_("cents")))
     expected = [{"start": start, "end": end, "cents": cents} for start, end, cents in spans]
     assert found.get("agg", "ada").value == expected

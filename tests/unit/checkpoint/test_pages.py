@@ -150,7 +150,7 @@ def test_a_page_with_other_bytes_is_an_error_that_names_it(paged, damage):
     assert spoilt.name in [problem.what for problem in found.problems]
 
 
-def test_without_a_store_what_is_on_a_page_cannot_be_read(paged):
+def test_without_a_store_a_page_cannot_be_read(paged):
     _, _, _, second = paged
     with pytest.raises(StateError, match=r"refers to the page .*without a store"):
         decode(encode(second)).shards[1]

@@ -89,7 +89,7 @@ def test_a_start_that_dies_after_its_claim_leaves_void_output_to_the_next(tmp_pa
     assert (job.output(), job.total()) == ([1, 20], 21)
 
 
-def test_a_restore_is_undone_by_a_restore_to_what_it_left_behind(tmp_path):
+def test_a_restore_is_undone_by_a_restore_to_the_abandoned_checkpoint(tmp_path):
     job = Stored(tmp_path)
     job.run(1)
     job.stored.savepoint("one")

@@ -91,7 +91,7 @@ def test_trailing_bytes_are_refused():
         from_seed("s", BYTES + b"\x00")
 
 
-def test_a_name_that_is_there_twice_is_refused():
+def test_a_duplicate_name_is_refused():
     operator = b"\x01\x00\x00\x00a\x00\x00\x00\x00"
     with pytest.raises(CorruptError, match="step 'a' is there twice"):
         from_seed("s", bytes(24) + b"\x02\x00\x00\x00" + operator * 2 + bytes(4))

@@ -41,7 +41,7 @@ def test_files_of_a_batch_that_was_not_committed_are_not_seen():
     assert found.kind(0) == "files"
 
 
-def test_a_compacted_log_stands_for_all_files_before_it():
+def test_a_compacted_log_replaces_all_files_before_it():
     files = {
         "1": log(entry("file:/in/b", 1)),
         "1.compact": log(entry("file:/in/a", 0), entry("file:/in/b", 1)),
@@ -66,7 +66,7 @@ def test_a_compacted_log_stands_for_all_files_before_it():
         ("not json", None),
     ],
 )
-def test_the_offset_tells_the_kind_of_its_source(offset, kind):
+def test_the_offset_shows_the_kind_of_its_source(offset, kind):
     assert folder([offset]).kind(0) == kind
 
 

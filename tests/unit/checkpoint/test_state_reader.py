@@ -60,7 +60,7 @@ def test_a_fork_writes_no_state(stored):
     assert sum(entry.size for entry in stored.store.list()) - size < 32 * 1024
 
 
-def test_what_a_reader_reads_stays_while_the_job_goes_on(stored):
+def test_a_reader_keeps_its_files_while_the_job_continues(stored):
     """A scan that is half done, a job that commits and collects meanwhile."""
     going = stored.scan("n")
     first = [next(going) for _ in range(3)]

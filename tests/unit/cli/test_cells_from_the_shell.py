@@ -109,7 +109,7 @@ def test_values_are_checked_against_larger_types_too(tmp_path):
         run.batch({"in": [1]})
 
 
-def test_a_job_tells_how_to_be_rid_of_a_value_that_it_cannot_take(tmp_path):
+def test_a_job_names_the_command_that_clears_an_invalid_value(tmp_path):
     state = f"memory:{tmp_path.name}"  # Where a change arrives at once.
     remedy = f"tidewheel cells clear limits --job c2 --state {state}"
     with MemoryRun(larger(state)) as run:
@@ -169,7 +169,7 @@ def test_a_login_is_not_stored_and_asked_for(tmp_path):
     assert (declared.cells_at, declared.login) == ("etcd://localhost:2379/jobs", True)
 
 
-def test_a_job_of_an_earlier_version_says_what_to_do(state):
+def test_a_job_of_an_earlier_version_explains_what_to_do(state):
     open_store(state).delete("live/program.json")
     assert "start it once" in cli("cells", "list", "--job", "live", "--state", state, status=1)
 
@@ -202,7 +202,7 @@ def typed(state: str, declared: Any, default: Any) -> Job:
 
 
 @pytest.mark.parametrize("declared_between", [True, False])
-def test_a_cell_of_another_type_begins_anew_once_it_is_cleared(state, declared_between):
+def test_a_cell_of_another_type_starts_over_once_it_is_cleared(state, declared_between):
     cli("cells", "set", "threshold", "2", "--job", "live", "--state", state)
     if not declared_between:
         job = Job("live", state=state, n_shards=4)
@@ -254,7 +254,7 @@ def test_without_a_job_or_a_url_the_ways_are_named(monkeypatch):
     assert "--job JOB --state URL" in cli("cells", "get", "threshold", status=1)
 
 
-def test_a_changed_program_declares_anew(tmp_path, state):
+def test_a_changed_program_declares_its_cells_again(tmp_path, state):
     job = Job("live", state=state, n_shards=4)
     job.source("in", sources.iterable([]), value=int).sink("out", sinks.collect())
     with MemoryRun(job) as run:

@@ -68,7 +68,7 @@ def call(*arguments):
     return CliRunner().invoke(app, list(arguments))
 
 
-def test_a_plain_line_per_batch_where_there_is_no_terminal(program, ran):
+def test_without_a_terminal_each_batch_is_a_plain_line(program, ran):
     found = call("run", program)
     assert found.exit_code == 0
     lines = [" ".join(line.split()) for line in found.stdout.splitlines()]
@@ -144,7 +144,7 @@ def test_options_reach_the_run(program, ran):
     }
 
 
-def test_what_is_not_said_is_left_to_the_program(program, ran):
+def test_options_that_are_not_given_are_left_to_the_program(program, ran):
     call("run", program, "--until", "end")
     assert ran["state"] == "memory:clicks"
     assert {name: value for name, value in ran.items() if value != getattr(RunOptions(), name)} == {

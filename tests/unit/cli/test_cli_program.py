@@ -66,7 +66,7 @@ def test_a_file_of_another_kind(program):
         load_job(program("x", name="clicks.txt"))
 
 
-def test_a_program_imports_what_lies_beside_it(program):
+def test_a_program_imports_modules_in_its_folder(program):
     program("from tidewheel import Job\nmade = Job('beside')\n", name="neighbour_of_clicks.py")
     assert load_job(program("from neighbour_of_clicks import made\n")).name == "beside"
 
@@ -102,12 +102,12 @@ def test_a_program_does_not_take_the_place_of_a_module_of_python(program):
         ("x = (\n", r"clicks\.py fails at line 1: SyntaxError"),
     ],
 )
-def test_a_program_that_fails_says_where(program, text, message):
+def test_a_program_that_fails_shows_where(program, text, message):
     with pytest.raises(ConfigError, match=message):
         load_job(program(text))
 
 
-def test_an_error_in_the_graph_is_told_as_it_is(program):
+def test_an_error_in_the_graph_is_shown_unchanged(program):
     with pytest.raises(GraphError, match="a job's name"):
         load_job(program("from tidewheel import Job\njob = Job('a/b')\n"))
 

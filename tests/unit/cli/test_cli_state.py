@@ -80,7 +80,7 @@ def test_get_finds_text_numbers_and_tuples(state):
     assert answer == {"step": "sum", "key": "bob", "found": True, "value": 3, "sequence": 2}
 
 
-def test_get_of_what_is_not_there(state):
+def test_get_of_a_missing_key(state):
     for operator, key, named in (("sum", "nobody", "'nobody'"), ("by-number", "-5", "-5")):
         result = CliRunner().invoke(app, ["state", "get", "orders", operator, key, "-s", state])
         assert (result.exit_code, result.stdout) == (1, "null\n")
@@ -98,7 +98,7 @@ def test_scan_at_a_savepoint(state):
     assert sorted((row["key"], row["value"]) for row in found) == [("abe", 2), ("ada", 1)]
 
 
-def test_export_then_import_into_a_job_of_its_own(program, tmp_path):
+def test_export_then_import_into_another_job(program, tmp_path):
     table = pa.table({"user": ["ada", "bob"], "value": [5, 6]})
     parquet.write_table(table, tmp_path / "in.parquet")
     told = cli("state", "import", program, "sum", str(tmp_path / "in.parquet"), "--key", "user")

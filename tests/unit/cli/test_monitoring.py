@@ -11,7 +11,7 @@ def test_alert_rules_and_dashboard_are_written_to_a_folder(tmp_path):
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == names
 
 
-def test_files_that_are_there_are_replaced_only_with_force(tmp_path):
+def test_existing_files_are_replaced_only_with_force(tmp_path):
     (tmp_path / "prometheus-alerts.yml").write_text("mine")
     refused = CliRunner().invoke(app, ["monitoring", str(tmp_path)])
     assert (refused.exit_code, "--force" in refused.output) == (1, True)

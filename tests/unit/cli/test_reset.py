@@ -66,7 +66,7 @@ def test_reset_shows_what_goes_and_asks(state):
     assert StoredJob("counts", state=state).get("count", 1).value == 2
 
 
-def test_reset_removes_the_state_and_leaves_what_was_published(program, state, tmp_path):
+def test_reset_removes_the_state_and_keeps_published_output(program, state, tmp_path):
     published = outputs(tmp_path)
     cli("cells", "set", "limit", "7", "--job", "counts", "--state", state)
     rescale(load_job(program).cells_url, 3)
@@ -94,7 +94,7 @@ def test_a_job_that_is_not_found_names_the_places_of_profiles(tmp_path, monkeypa
     assert "there is no checkpoint of a job 'counts'" in cli("status", "counts", "--state", state, status=1)
 
 
-def test_reset_with_output_lets_the_job_begin_anew(program, state, tmp_path):
+def test_reset_with_output_lets_the_job_start_over(program, state, tmp_path):
     first = outputs(tmp_path)
     text = cli("reset", program, "--output", answer="y\n")
     assert f"sink 'out': 1 file in {tmp_path}/out" in text

@@ -42,7 +42,7 @@ def test_one_job_with_its_operators_and_newest_batches(url):
         assert text in output
 
 
-def test_what_was_slow_is_told_of_a_job_that_has_ended(url):
+def test_the_slowest_step_of_an_ended_job_is_shown(url):
     output = shown("clicks", "--state", url)
     assert "in/s, out/s and busy: when it last worked, in the minute before" in output
     (count,) = (line for line in output.splitlines() if "stateful_map" in line)
@@ -89,7 +89,7 @@ def test_with_colours_they_are_bars(url):
     assert "█" in console.file.getvalue()
 
 
-def test_a_place_without_jobs_says_so(tmp_path):
+def test_a_place_without_jobs_is_reported(tmp_path):
     assert "no job here yet" in shown("--state", f"{tmp_path}/nothing")
 
 

@@ -58,12 +58,12 @@ def test_a_seam_in_time_is_after_the_latest_record_of_the_history():
     assert seam.of_topic(batch).num_rows == 0
 
 
-def test_several_topics_are_told_apart_by_their_column():
+def test_several_topics_are_distinguished_by_their_column():
     rows = [{"topic": "a", "partition": 0, "offset": 4}, {"topic": "b", "partition": 0, "offset": 2}]
     assert seam_of(rows, topic=None).offsets == {"a/0": 5, "b/0": 3}
 
 
-def test_lines_that_are_not_records_stay_for_the_step_that_rejects_them():
+def test_broken_lines_remain_for_the_step_that_rejects_them():
     batch = pa.RecordBatch.from_pydict(
         {"partition": [0, None], "offset": [9, None], BAD_LINE: pa.array([None, '["f",1,null,"?","x"]'])}
     )

@@ -71,7 +71,7 @@ def test_records_are_read_back_as_dicts_or_as_the_declared_type(name):
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_payloads_that_are_none_are_told_apart_by_position(name):
+def test_null_payloads_are_distinguished_by_position(name):
     codec = CODECS[name](Order)
     good, other = codec.encode(ROWS)
     decoded, errors = decode_all(codec, [b"\xff\xff\xff", good, None, good + b"\xff", other])
@@ -142,7 +142,7 @@ def test_protobuf_gives_nested_messages_lists_and_what_is_not_set():
         codecs.protobuf(message).encode(pa.RecordBatch.from_pylist([{"nope": 1}]))
 
 
-def test_raw_sends_one_column_and_says_which_it_lacks():
+def test_raw_sends_one_column_and_names_the_missing_one():
     assert codecs.raw().encode(pa.RecordBatch.from_pylist([{"value": "é"}, {"value": None}])) == ["é".encode(), None]
     with pytest.raises(ConfigError, match="sends the column 'value', and the records have user, amount"):
         codecs.raw().encode(ROWS)
@@ -182,7 +182,7 @@ def test_dead_letters_must_lead_somewhere():
         job.plan()
 
 
-def test_what_is_no_codec_and_no_column_is_refused():
+def test_an_invalid_codec_or_column_is_refused():
     job = Job("decoding", state="memory:decoding-3", n_shards=4)
     stream = job.source("in", iterable([{"value": b""}]))
     with pytest.raises(ConfigError, match=r"is not a codec of payloads; see tidewheel\.codecs"):

@@ -72,7 +72,7 @@ def test_a_file_is_read_once_however_old_it_is(tmp_path):
     assert values(reader, end) == ["old"]
 
 
-def test_a_restarted_reader_goes_on_behind_what_the_commit_has(tmp_path):
+def test_a_restarted_reader_continues_after_the_commit(tmp_path):
     put(tmp_path, "a b.txt", "a", at=100)
     put(tmp_path, "b.txt", "b", at=200)
     first = opened(tmp_path, max_files_per_trigger=1)
@@ -84,7 +84,7 @@ def test_a_restarted_reader_goes_on_behind_what_the_commit_has(tmp_path):
     assert batch(again, 1) == (2, [{"value": "b"}])
 
 
-def test_what_a_batch_took_that_was_not_committed_is_taken_again(tmp_path):
+def test_uncommitted_files_of_a_batch_are_taken_again(tmp_path):
     put(tmp_path, "a.txt", "a")
     reader = opened(tmp_path)
     assert batch(reader) == batch(reader) == (1, [{"value": "a"}])
@@ -267,7 +267,7 @@ def test_other_compressions_are_refused_by_name(tmp_path):
         batch(opened(tmp_path, schema="n int"))
 
 
-def test_avro_files_tell_their_columns(tmp_path):
+def test_avro_files_have_their_own_columns(tmp_path):
     import fastavro
 
     schema = {

@@ -48,6 +48,6 @@ def test_events_come_back(events, own_numbers):
         (compressed([[encode_events([b"sk"], [b"1"])]])[0] + b"more", "unused data"),
     ],
 )
-def test_what_was_not_compressed_by_a_router_is_refused(data, why):
+def test_an_uncompressed_block_of_a_router_is_refused(data, why):
     with pytest.raises(CorruptError, match=f"position 7 of shard 0, written by 'p', does not decode .*{why}"):
         decode_events(Stored(7, "p", Block(0, 1, 1, data)))

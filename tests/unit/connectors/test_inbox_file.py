@@ -182,7 +182,7 @@ def test_a_system_that_writes_less_than_it_was_given(inbox, monkeypatch, most):
         assert [decode_events(b).payloads for b in whole(again(short))] == [[b"%d" % n] for n in range(1024)]
 
 
-def test_a_disk_that_goes_on_failing_makes_nothing_durable(inbox, monkeypatch):
+def test_a_disk_that_keeps_failing_makes_nothing_durable(inbox, monkeypatch):
     disk = Disk(monkeypatch)
     inbox.append("p", "s", [block(0, 1, b"first")])
     disk.failing = 3

@@ -34,7 +34,7 @@ def test_a_column_that_any_record_has_is_not_reported(folder):
     assert files(folder, schema="user string, cent long, cents long").warnings() == []
 
 
-def test_files_without_records_tell_nothing_and_the_next_one_is_looked_at(folder):
+def test_files_without_records_are_skipped_for_the_next_one(folder):
     (folder / "0.json").write_bytes(b"")
     (folder / "00.json").write_bytes(b"[1]\nno record")
     (folder / "1.json").unlink()
@@ -49,16 +49,16 @@ def test_compressed_files_are_looked_at(tmp_path):
     assert len(files(tmp_path, schema="cent long").warnings()) == 1
 
 
-def test_what_records_do_not_tell_is_not_told(folder):
+def test_columns_that_records_do_not_show_are_not_reported(folder):
     assert files(folder, schema="user string, cent long", multiLine=True).warnings() == []
 
 
-def test_other_formats_tell_their_columns_themselves_or_by_position(tmp_path):
+def test_other_formats_have_columns_by_name_or_position(tmp_path):
     (tmp_path / "1.csv").write_text("ada,3\n")
     assert files(tmp_path, schema="user string, cent long").warnings() == []
 
 
-def test_a_run_tells_it_before_spark_starts(folder, monkeypatch, caplog):
+def test_a_run_reports_it_before_spark_starts(folder, monkeypatch, caplog):
     def no_spark(*arguments):
         raise RuntimeError("Spark would start now")
 

@@ -59,14 +59,14 @@ def test_after_an_error_another_one_is_opened():
     assert use("a") is not log
 
 
-def test_one_that_was_not_used_for_long_is_opened_anew(monkeypatch):
+def test_a_connection_that_was_unused_for_long_is_opened_again(monkeypatch):
     first = use("a")
     monkeypatch.setattr(kept_logs, "_KEPT_S", -1.0)
     assert use("a") is not first
     assert first.closed
 
 
-def test_a_process_keeps_a_few_and_one_that_is_no_worker_none(monkeypatch):
+def test_a_worker_keeps_a_few_connections_and_other_processes_none(monkeypatch):
     for number in range(6):
         use(str(number))
     assert [log.closed for log in Opened.made] == [True, True, False, False, False, False]

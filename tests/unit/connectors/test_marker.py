@@ -27,7 +27,7 @@ def test_what_was_published_is_recognised_after_a_round_trip():
     assert Marker.decoded(None).has(publication(1)) is False
 
 
-def test_a_job_that_begins_anew_is_refused_and_not_left_out():
+def test_a_job_that_starts_over_is_refused():
     with pytest.raises(StateError, match="sequence 5 of job 'orders' differs from what was published"):
         published(2, 5).has(publication(5, b"of another life"))
     with pytest.raises(StateError, match="published with another state than this one"):

@@ -11,7 +11,7 @@ from tidewheel._connectors.nats.client import NatsConnection
 from tidewheel.errors import ConnectorUnavailable
 
 
-def test_a_server_that_is_none_is_given_up_and_nothing_stays(rude):
+def test_an_invalid_server_is_abandoned_and_nothing_stays_open(rude):
     """The client tries again and again, and can miss that it is cancelled: many at once, so that one does."""
 
     def connect():

@@ -81,7 +81,7 @@ def test_positions_never_go_back():
     assert reader({"a": [1]}, 3).end({"a": 5}) == {"a": 5}
 
 
-def test_a_log_that_failed_is_closed_and_opened_anew():
+def test_a_log_that_failed_is_closed_and_opened_again():
     lists: dict[str, list[int]] = {"a": [1], "broken": []}
     source = reader(lists)
     with pytest.raises(StorageError):

@@ -80,7 +80,7 @@ def test_publishing_again_changes_nothing(harness, folder):
     assert {path: (folder / path).stat() for path in visible(folder)} == before
 
 
-def test_publishing_goes_on_where_a_crash_left_it(harness, folder):
+def test_publishing_continues_after_a_crash(harness, folder):
     tokens = [harness.stage(2, [{"n": task}], task=task) for task in range(3)]
     staged = sorted((folder / "_tidewheel/orders~out/staged").iterdir())
     os.rename(staged[0], folder / "orders~out~00000000000000000002~0-0.parquet")
@@ -98,7 +98,7 @@ def test_a_driver_that_was_overtaken_disturbs_nothing(harness, folder):
     assert sorted(row["n"] for row in rows(folder)) == [1, 2, 3]
 
 
-def test_a_reader_may_take_published_files_away(harness, folder):
+def test_a_reader_may_remove_published_files(harness, folder):
     token = harness.stage(2, [{"n": 1}])
     harness.publish(2, token)
     for path in visible(folder):

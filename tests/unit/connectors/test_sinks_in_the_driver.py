@@ -36,7 +36,7 @@ def test_collect_adds_a_sequence_once(harnessed, state):
     assert into == [{"n": 1}, {"n": 2}]
 
 
-def test_collect_takes_a_state_that_begins_anew(harnessed, state):
+def test_collect_accepts_a_state_that_starts_over(harnessed, state):
     sink = sinks.collect()
     harness = harnessed(sink, state)
     harness.publish(2, harness.stage(2, [{"n": 1}]))
@@ -89,7 +89,7 @@ def test_a_function_of_the_driver_does_not_travel(factory):
     pickle.dumps(factory(lambda *_: held.acquire()))
 
 
-def test_console_prints_a_line_per_record_where_there_is_no_terminal(harnessed, state, capsys):
+def test_without_a_terminal_console_prints_a_line_per_record(harnessed, state, capsys):
     harness = harnessed(sinks.console(limit=2), state)
     harness.publish(2, harness.stage(2, [{"n": n, "s": "[x]"} for n in range(3)]))
     assert capsys.readouterr().out.splitlines() == [
@@ -125,7 +125,7 @@ def test_for_each_batch_needs_spark(harnessed, state):
 
 
 @pytest.mark.parametrize("factory", [sinks.collect, sinks.console, sinks.discard])
-def test_every_sink_says_its_guarantee(factory):
+def test_every_sink_states_its_guarantee(factory):
     assert factory().guarantee in ("exactly once", "effectively once", "at least once")
     assert factory().guarantee.split()[0] in factory.__doc__.lower()
 

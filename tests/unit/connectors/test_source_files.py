@@ -61,7 +61,7 @@ def test_ddl_with_types_inside_of_types(folder):
     assert found.field("d e").type == pa.timestamp("us", "UTC")
 
 
-def test_parquet_files_tell_their_columns(folder):
+def test_parquet_files_have_their_own_columns(folder):
     parquet.write_table(pa.table({"n": [1, 2]}), folder / "a.parquet")
     assert columns(files(folder)) == {"n": "int64"}
 
@@ -209,7 +209,7 @@ def test_files_without_known_columns_are_refused_before_spark_starts(folder, nam
         files(folder).check()
 
 
-def test_a_folder_that_tells_no_format_needs_one(folder):
+def test_a_folder_without_a_recognisable_format_needs_one(folder):
     source = files(folder)
     with pytest.raises(ConfigError, match=r"is still empty, .* give format="):
         source.check()
@@ -218,7 +218,7 @@ def test_a_folder_that_tells_no_format_needs_one(folder):
         source.check()
 
 
-def test_a_first_line_of_column_names_is_not_taken_for_a_record(tmp_path):
+def test_a_first_line_of_column_names_is_no_record(tmp_path):
     (tmp_path / "a.csv").write_text("user,country\nada,GB\n")
 
     def check(**options):

@@ -79,7 +79,7 @@ def test_a_token_of_an_earlier_version_is_read(store):
     assert numbers(published_batches(publication(store, msgspec.msgpack.encode(token[:4])))) == [0, 1]
 
 
-def test_a_file_that_goes_on_with_anothers_name_is_refused(store):
+def test_a_file_whose_name_begins_with_another_name_is_refused(store):
     good = msgspec.msgpack.decode(staged(store, *(batch(n * 100) for n in range(10))), type=StagedRef)
     bad = [*msgspec.to_builtins(good)[:4], [["chain/1", 1, 1, 1]]]
     with pytest.raises(CorruptError, match="a token of the commit is invalid"):

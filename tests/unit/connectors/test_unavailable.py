@@ -31,7 +31,7 @@ def nowhere():
     ],
     ids=[f"{name} {kind}" for name in ("kafka", "nats", "mqtt") for kind in ("sink", "source")] + ["postgres", "delta"],
 )
-def test_a_server_that_is_not_there_is_unavailable(use, nowhere, tmp_path, monkeypatch):
+def test_a_missing_server_is_unavailable(use, nowhere, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     with pytest.raises(ConnectorUnavailable):

@@ -27,7 +27,7 @@ def test_a_point_that_is_not_armed_does_nothing():
     faults.point(POINT)
 
 
-def test_a_declared_point_is_listed_with_what_it_means():
+def test_a_declared_point_is_listed_with_its_meaning():
     assert faults.POINTS[POINT] == "a test has passed it"
 
 
@@ -47,7 +47,7 @@ def test_raise_raises_once():
     faults.point(POINT)
 
 
-def test_a_hit_says_which_time():
+def test_a_hit_has_its_number():
     faults.arm(f"{POINT}=raise@3")
     faults.point(POINT)
     faults.point(POINT)
@@ -55,7 +55,7 @@ def test_a_hit_says_which_time():
         faults.point(POINT)
 
 
-def test_arming_again_counts_anew():
+def test_arming_again_restarts_the_count():
     faults.arm(f"{POINT}=raise@2")
     faults.point(POINT)
     faults.arm(f"{POINT}=raise@2")
@@ -71,7 +71,7 @@ def test_several_points_are_armed_together():
         faults.point("other.point")
 
 
-def test_an_unknown_action_says_so():
+def test_an_unknown_action_is_refused():
     faults.arm(f"{POINT}=explode")
     with pytest.raises(TidewheelError, match="unknown action 'explode'"):
         faults.point(POINT)

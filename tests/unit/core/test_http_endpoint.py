@@ -42,7 +42,7 @@ def test_a_request_under_a_strangers_name_is_refused(endpoint):
     assert ask(endpoint, method="POST")[0] == 405
 
 
-def test_more_connections_than_allowed_are_turned_away(endpoint):
+def test_connections_beyond_the_limit_are_refused(endpoint):
     """Each takes a descriptor and a thread of the job: without a limit, a thousand idle ones leave the job none."""
     idle = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(CONNECTIONS)]
     try:

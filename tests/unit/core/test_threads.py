@@ -8,7 +8,7 @@ from support.waiting import SOON
 from tidewheel._core.threads import BackgroundThread
 
 
-def test_an_unexpected_exception_is_told_and_the_work_goes_on():
+def test_an_unexpected_exception_is_reported_and_the_thread_continues():
     reported, done = [], threading.Event()
     attempts = iter([ValueError("first"), AssertionError("second"), None])
 

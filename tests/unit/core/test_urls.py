@@ -57,7 +57,7 @@ def test_a_url_that_cannot_be_read_is_refused_without_its_password(url):
     assert refused.value.__cause__ is None
 
 
-def test_however_it_is_printed_there_is_no_password():
+def test_no_form_of_printing_shows_the_password():
     @dataclass
     class Options:
         url: Url

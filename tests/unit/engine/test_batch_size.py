@@ -61,6 +61,6 @@ def test_a_job_that_was_quiet_takes_a_burst_in_few_batches():
     assert 1.8 <= done[-1].seconds <= 2.1
 
 
-def test_a_batch_without_data_says_nothing_about_the_speed():
+def test_a_batch_without_data_does_not_change_the_estimated_speed():
     assert next_amount([Done(0, 5.0)], 2.0) == FIRST
     assert next_amount([Done(100, 1.0), Done(0, 5.0)], 2.0) == 200

@@ -43,7 +43,7 @@ def stored(job: Job) -> StoredJob:
 TABLE = pa.table({"key": ["ada", "bob"], "balance": [10, 20], "owner": ["A", "B"]})
 
 
-def test_a_job_begins_with_what_was_imported(job, tmp_path):
+def test_a_job_starts_with_imported_state(job, tmp_path):
     parquet.write_table(TABLE, tmp_path / "accounts.parquet")
     assert job.import_state("account", tmp_path / "accounts.parquet") == 2
     assert stored(job).show().kind == "import"
@@ -141,7 +141,7 @@ def test_a_table_with_one_other_column_is_refused_with_how_to_name_it(tmp_path):
         plain(tmp_path, default="").import_state("rank", pa.table({"key": ["ada"], "country": ["GB"]}))
 
 
-def test_a_default_tells_the_type_as_far_as_it_can(tmp_path):
+def test_a_default_gives_the_type_as_far_as_possible(tmp_path):
     shares = pa.table({"key": ["ada"], "value": [0.5]})
     assert plain(tmp_path, default=0).import_state("rank", shares) == 1
     assert plain(tmp_path).import_state("rank", TABLE) == 2

@@ -198,7 +198,7 @@ def test_counters_are_summed_by_name():
     assert added({"a": 1}, [{"a": 2, "b": 3}, {}, {"b": 1}]) == {"a": 3, "b": 4}
 
 
-def test_the_manifest_tells_of_every_operator_with_state():
+def test_the_manifest_describes_every_step_with_state():
     job = Job("infos", state="memory:unit-runtime")
     keyed = job.source("in", lambda spark: None).key_by("k", "user")
     keyed.stateful_map("map", lambda k, v, s: (v, s), version=3).sink("a", collect())

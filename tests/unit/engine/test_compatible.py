@@ -38,7 +38,7 @@ def test_the_same_program_and_one_with_more_operators_fit():
     check({"a": MAP}, {"a": MAP, "b": SUM})
 
 
-def test_another_number_of_shards_says_which_to_set():
+def test_another_number_of_shards_is_refused_with_the_right_one():
     with pytest.raises(StateError, match=r"n_shards=32, and its state was made with 64.*set n_shards=64"):
         check({}, {}, n_shards=32)
 
@@ -56,7 +56,7 @@ def test_an_alias_with_its_names_swapped_is_asked_about():
             check_program(MANIFEST, {"sum": MAP}, 64, allow, {"total": ("sum",)})
 
 
-def test_its_state_can_be_given_up():
+def test_its_state_can_be_dropped():
     check({"a": MAP}, {"c": MAP}, allow=("a",))
 
 
@@ -67,14 +67,14 @@ def test_only_the_state_of_the_named_steps_is_dropped():
         check({"last": MAP}, {}, allow=("lst",))
 
 
-def test_an_operator_that_the_program_has_cannot_be_given_up():
+def test_state_of_a_step_in_the_program_cannot_be_dropped():
     with pytest.raises(StateError, match=r"--allow-dropped-state total: .*the program has"):
         check({"total": MAP}, {"total": MAP}, allow=("total",))
     with pytest.raises(StateError, match=r"--allow-dropped-state total: .*'sum' takes over"):
         check_program(MANIFEST, {"sum": MAP}, 64, ("total",), {"sum": ("total",)})
 
 
-def test_what_is_gone_already_may_be_given_up_again():
+def test_dropping_state_that_is_already_gone_is_no_error():
     """A start that is repeated, by `--restarts` or a supervisor, has the same options."""
     check({"total": MAP}, {"total": MAP}, allow=("last",))
 
@@ -86,7 +86,7 @@ def test_each_lost_operator_gets_its_alias():
         check({"a": MAP, "b": SUM}, {"c": MAP})
 
 
-def test_an_alias_of_which_nothing_is_stored_is_told():
+def test_an_alias_of_a_name_without_state_is_reported():
     with pytest.raises(StateError, match=r"job\.alias\('sum', 'totl'\) names nothing that is stored"):
         check_program(MANIFEST, {"sum": MAP}, 64, (), {"sum": ("totl",)})
     assert idle_aliases({"other": MAP}, {"sum": MAP}, {"sum": ("totl",)}) == ["job.alias('sum', 'totl')"]

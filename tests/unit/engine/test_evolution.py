@@ -249,7 +249,7 @@ def test_an_alias_for_two_is_refused(url):
         send(job, ("ada", 1))
 
 
-def test_state_goes_on_after_an_upgrade_from_the_store_alone(url):
+def test_state_continues_after_an_upgrade_from_the_store_alone(url):
     """The delta of the upgrade is a delta as any other: snapshots and restores include it."""
     send(total(url), ("ada", 1))
     job = total(url, version=2, upgrade=lambda n, _: n * 10)
@@ -268,7 +268,7 @@ def counting(url: str, *names: str) -> Job:
     return job
 
 
-def test_how_many_keys_go_is_said_before_and_when_they_are_dropped(url):
+def test_the_number_of_dropped_keys_is_shown_before_and_after(url):
     send(total(url), *((f"u{n}", n) for n in range(1, 31)))
     send(total(url), ("u1", 5))
     with pytest.raises(
@@ -294,7 +294,7 @@ def test_an_alias_of_an_unknown_step_is_refused_at_the_graph_check(url):
         job.plan()
 
 
-def test_an_alias_without_state_is_told_at_the_start(url):
+def test_an_alias_without_state_is_reported_at_the_start(url):
     send(counting(url, "a"), ("ada", 1))
     job = counting(url, "a", "b")
     job.alias("b", "c")
@@ -303,7 +303,7 @@ def test_an_alias_without_state_is_told_at_the_start(url):
 
 
 @pytest.mark.parametrize("given", [True, "total"])
-def test_state_is_given_up_by_a_list_of_names_only(url, given):
+def test_state_is_dropped_by_a_list_of_names_only(url, given):
     with pytest.raises(ConfigError, match=r"allow_dropped_state is a list of names"):
         total(url).run(options=RunOptions(allow_dropped_state=given))
 

@@ -175,5 +175,5 @@ def test_columns_with_times_that_python_lacks_are_put_aside():
     assert [letter["step"] for letter in dead.records] == ["all", "m"]
 
 
-def test_the_generator_has_what_it_should():
+def test_the_generator_covers_all_kinds():
     assert len(HOSTILE) == len(NAMES) > 20

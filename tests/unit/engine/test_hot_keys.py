@@ -48,7 +48,7 @@ def test_a_pattern_in_the_data_is_no_hot_key():
     assert hot_keys([sample.found()], {"by": 20 * 64_000}) == {}
 
 
-def test_long_keys_that_begin_alike_are_told_apart():
+def test_long_keys_with_a_common_beginning_are_distinguished():
     sample = KeySample(True)
     first, second = (f"https://example.com/{'path/' * 20}{end}" for end in "ab")
     sample.look_at("by", batch([first] * 60 + [second] * 40))
@@ -65,7 +65,7 @@ def test_nothing_is_counted_where_nobody_wants_to_know():
     assert sample.found() == {}
 
 
-def test_what_is_held_is_bounded():
+def test_memory_is_bounded():
     sample = KeySample(True)
     for start in range(2_000):
         sample.look_at("by", batch([f"{start}-{n}" for n in range(20)] + ["hot"] * 5))

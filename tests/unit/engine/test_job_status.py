@@ -55,7 +55,7 @@ def newest(job: Job) -> Manifest:
     return StoredJob(job.name, state=job.state).show()
 
 
-def test_the_status_says_where_since_when_how_far_and_how_late():
+def test_the_status_shows_place_start_progress_and_lag():
     status = status_of(NEWEST, LeaseState(HOLDER, True), 103 * SECOND)
     assert (status.running, status.host, status.pid, status.run, status.since) == (
         True,
@@ -140,11 +140,11 @@ def test_a_job_that_nobody_runs_and_one_without_a_clock_say_so():
     assert len(lines(status)) == 3
 
 
-def test_after_a_bounded_run_there_is_no_clock_that_could_be_late():
+def test_after_a_bounded_run_no_clock_can_be_late():
     assert status_of(NEWEST.replace(epoch=MAX_TIME), FREE, 103 * SECOND).behind_seconds is None
 
 
-def test_a_job_that_a_bounded_run_has_ended_says_so():
+def test_a_job_ended_by_a_bounded_run_is_shown_as_ended():
     assert status_of(NEWEST, FREE, 103 * SECOND).final_commit is None
     status = status_of(NEWEST.replace(flushed=6, epoch=MAX_TIME), FREE, 103 * SECOND)
     assert status.final_commit == 6
@@ -193,7 +193,7 @@ def test_a_stored_job_stops_the_run_that_has_it(job):
     assert stored.stop()
 
 
-def test_stop_waits_until_the_run_has_let_go(job):
+def test_stop_waits_until_the_run_has_released_the_job(job):
     began = threading.Event()
 
     def run_until_told() -> None:
@@ -381,7 +381,7 @@ def test_a_failed_first_start_is_shown_with_its_error_and_blocks_nobody(job, els
         lease.release()
 
 
-def test_a_job_with_commits_that_is_starting_says_so(job):
+def test_a_starting_job_with_commits_is_shown_as_starting(job):
     with MemoryRun(job) as run:
         run.batch({"in": [{"n": 1}]})
     again = starting(job, "Spark")

@@ -110,7 +110,7 @@ def test_without_refresh_a_table_is_loaded_at_each_start():
         assert batch(run, "tea") == [310]
 
 
-def test_a_restart_goes_on_with_the_version_until_it_is_due():
+def test_a_restart_continues_with_the_table_version_until_it_is_due():
     prices, clock = Prices(tea=300), Clock()
     job = made(prices, "10 minutes")
     with MemoryRun(job, clock=clock) as run:

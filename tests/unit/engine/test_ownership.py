@@ -168,7 +168,7 @@ def test_a_claim_carries_unpublishable_output_under_its_batch_number():
         assert claimed.event_count == 7
 
 
-def test_a_job_that_is_held_is_refused_and_says_by_whom(place):
+def test_a_held_job_is_refused_with_the_name_of_the_holder(place):
     checkpoints, connection = place
     lease, other = JobLease(connection, "one"), JobLease(connection, "two")
     lease.acquire("job")

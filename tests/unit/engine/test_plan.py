@@ -205,7 +205,7 @@ def test_columns_are_those_of_all_branches():
     assert columns_read(stream.job.plan(), plan.nodes[0]) is None
 
 
-def test_a_sink_beside_an_aggregate_needs_all_columns():
+def test_a_sink_next_to_an_aggregate_needs_all_columns():
     keyed = source().key_by("k", "user")
     keyed.aggregate("a", total=sum_("n")).sink("x", discard())
     keyed.sink("y", discard())

@@ -50,7 +50,7 @@ def rows(*numbers: int) -> dict:
     return {"in": [{"user": "a", "n": n} for n in numbers]}
 
 
-def test_state_and_output_go_on_from_run_to_run():
+def test_state_and_output_continue_from_run_to_run():
     program = Program()
     for number in (1, 2, 3):
         with MemoryRun(program.job()) as run:
@@ -151,7 +151,7 @@ def test_an_ended_job_takes_no_more_data():
         run.batch(rows(2))
 
 
-def test_the_ways_on_from_an_ended_job_are_told_and_lead_on():
+def test_the_error_of_an_ended_job_names_ways_that_work():
     program = Program()
     with MemoryRun(program.job()) as run:
         run.batch(rows(1))
@@ -261,7 +261,7 @@ def test_unpublished_output_can_be_dropped_once():
     assert program.values() == [3], "the state has both batches"
 
 
-def test_only_the_named_sink_s_output_is_let_go():
+def test_only_the_output_of_the_named_sink_is_dropped():
     program = unpublished()
     with MemoryRun(program.job(), drop_unpublished=["other"]):
         assert program.values() == [1]
@@ -336,7 +336,7 @@ def test_an_overtaken_run_does_not_take_back_the_output_of_its_successor(abandon
     run.release()
 
 
-def test_a_sink_that_cannot_take_back_may_keep_what_is_void():
+def test_a_sink_that_cannot_retract_may_keep_void_output():
     program = Program()
     with MemoryRun(program.job()) as run:
         run.batch(rows(1))
@@ -450,7 +450,7 @@ def test_the_clock_of_batches_never_goes_back():
     assert seen == [100, 100, 200]
 
 
-def test_old_checkpoints_go_and_the_job_goes_on():
+def test_old_checkpoints_are_removed_and_the_job_continues():
     program = Program(keep=2, collect_every=3)
     with MemoryRun(program.job()) as run:
         for _ in range(10):

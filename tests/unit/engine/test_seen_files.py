@@ -89,7 +89,7 @@ def test_a_new_file_costs_the_same_however_many_were_seen(monkeypatch):
     assert len(seen.load(state)) == 6000
 
 
-def test_entries_of_files_that_are_too_old_to_be_read_are_removed():
+def test_entries_of_files_too_old_to_be_read_are_removed():
     place, state = store(), Manifest(CheckpointId("job", 1), kind="claim")
     seen = SeenFiles(place, "job", "run", SeenLimits(inline=0, fan=2, floor_bytes=0))
     seen.ages = {"a": 10}

@@ -65,7 +65,7 @@ def test_unpublished_output_stays_for_the_place_that_it_was_staged_for(tmp_path,
     run(tmp_path, other(tmp_path), 3)
 
 
-def test_unpublished_output_can_be_dropped_and_the_start_says_so(tmp_path):
+def test_unpublished_output_can_be_dropped_with_a_notice(tmp_path):
     crash(tmp_path, files(tmp_path, "old"), 2)
     with started(tmp_path, files(tmp_path, "new"), drop_unpublished=["out"]) as running:
         running.batch({"in": [{"n": 3}]})

@@ -60,7 +60,7 @@ def check_types(before: StateType, after: StateType) -> None:
 
 
 @pytest.mark.parametrize("declared", [Any, object])
-def test_a_type_that_says_nothing_is_not_refused(declared):
+def test_an_unknown_type_is_not_refused(declared):
     check(int, declared)
     check(declared, int)
 
@@ -241,7 +241,7 @@ def test_a_default_of_the_same_plain_type_fits_whatever_else_is_declared(before,
 
 
 @pytest.mark.parametrize("default", [None, lambda: 0, Totals, Totals()])
-def test_another_default_tells_no_type(default):
+def test_a_changed_default_does_not_decide_the_type(default):
     assert suggested_by(default) == UNDECLARED
 
 
@@ -395,7 +395,7 @@ def test_every_kind_of_state_is_compared_with_the_stored_type(before, after, tol
         (folded(0, state=int), folded(0, state=float)),
     ],
 )
-def test_what_goes_on_with_the_stored_state_is_not_refused(before, after):
+def test_a_program_that_can_continue_the_stored_state_is_accepted(before, after):
     with changed(before, after) as run:
         run.batch({"in": [{"user": "a", "at": 6}]})
 

@@ -114,7 +114,7 @@ def test_a_task_reports_the_attempts_whose_blocks_it_processed(run):
     assert report.consumed == ((0, 0, 7), (0, 1, 7))
 
 
-def test_blocks_that_are_out_of_order_are_refused(run):
+def test_blocks_out_of_order_are_refused(run):
     sent = [row for task in (1, 0) for row in level(run, 0, task, [INPUT])[0]]
     with pytest.raises(TidewheelError, match="task 0 of level 1 got its blocks out of order"):
         level(run, 1, 0, crossed(sent, 0))

@@ -160,13 +160,13 @@ def run(build, error):
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(), TimeoutError()], ids=["refuses", "hangs"])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_service_that_is_away_costs_no_record(step, error):
+def test_an_unavailable_service_loses_no_record(step, error):
     records = run(lambda s: STEPS[step](s, ()), error)
     assert sorted(record["n"] for record in records) == [1, 2, 11, 12]
 
 
 @pytest.mark.parametrize("step", OTHERS)
-def test_a_service_that_is_away_costs_no_record_in_other_steps(step):
+def test_an_unavailable_service_loses_no_record_in_other_steps(step):
     records = run(OTHERS[step], ConnectorUnavailable("away"))
     if step == "reduce":
         assert records[-1]["n"] == 26
@@ -177,7 +177,7 @@ def test_a_service_that_is_away_costs_no_record_in_other_steps(step):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_says_which_of_its_own_errors_are_transient(step):
+def test_a_step_declares_which_of_its_own_errors_are_transient(step):
     records = run(lambda s: STEPS[step](s, (Away,)), Away())
     assert sorted(record["n"] for record in records) == [1, 2, 11, 12]
 

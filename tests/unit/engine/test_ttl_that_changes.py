@@ -75,7 +75,7 @@ def test_a_ttl_that_is_given_back_counts_from_then_on(clock):
 
 
 @CLOCKS
-def test_nothing_of_a_ttl_that_was_taken_away_stays(clock):
+def test_nothing_of_a_removed_ttl_remains(clock):
     job = Counting()
     job.run((100, "a"), ttl="10 s", ttl_clock=clock)
     assert job.run((200, "b")) == {"a": 1, "b": 1}
@@ -115,7 +115,7 @@ def test_a_changed_ttl_comes_with_another_name_and_another_version():
     assert job.run((209, "b"), (212, "z"), aliases=["count"], **options) == {"b": 2, "z": 1}
 
 
-def test_state_of_a_version_that_did_not_tell_its_ttl_counts_anew():
+def test_state_without_a_recorded_ttl_starts_a_new_one():
     """It may have been taken away and given back before."""
     job = Counting()
     job.run((100, "a"), (108, "b"), ttl="10 s")

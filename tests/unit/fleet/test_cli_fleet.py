@@ -86,7 +86,7 @@ def test_an_inbox_with_another_number_of_shards(fleet, tmp_path):
     assert "has 8 shards, not 16" in said
 
 
-def test_an_inbox_that_is_away(tmp_path, monkeypatch):
+def test_an_unavailable_inbox_is_reported(tmp_path, monkeypatch):
     (port,) = free_ports(1)
     monkeypatch.setattr("tidewheel.fleet._inbox.with_nats.inbox.NatsInbox.__init__.__kwdefaults__", {"timeout": 0.5})
     status, said = node(tmp_path, program(tmp_path), inbox=f"nats://127.0.0.1:{port}/orders")
@@ -94,7 +94,7 @@ def test_an_inbox_that_is_away(tmp_path, monkeypatch):
     assert f"127.0.0.1:{port}" in said
 
 
-def test_cells_that_are_away(tmp_path, monkeypatch):
+def test_unavailable_cells_are_reported(tmp_path, monkeypatch):
     (port,) = free_ports(1)
     monkeypatch.setattr("tidewheel.cells.open.__kwdefaults__", {"timeout": "0.5 s"})
     status, said = node(tmp_path, program(tmp_path), cells=f"etcd://127.0.0.1:{port}/fleet")
@@ -124,7 +124,7 @@ def test_a_fleet_s_job_cannot_be_run_by_itself(fleet, tmp_path):
     assert "belongs to a fleet" in said
 
 
-def test_status_shows_nodes_shards_and_what_is_behind(fleet, tmp_path):
+def test_status_shows_nodes_shards_and_the_backlog(fleet, tmp_path):
     where = ("--cells", f"{tmp_path}/cells", "--inbox", f"{tmp_path}/inbox", "--state", f"file://{tmp_path}/state")
     status, said = run("fleet", "status", "orders", *where)
     assert status == 0

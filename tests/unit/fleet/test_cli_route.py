@@ -97,7 +97,7 @@ def test_with_a_schema_a_line_that_the_job_could_not_read_is_named(url, tmp_path
     assert stored(url) == [(1, b'{"id": 1, "n": 1}')], "the lines before it are stored"
 
 
-def test_what_cannot_work_is_said(url, tmp_path):
+def test_invalid_settings_are_reported(url, tmp_path):
     assert "there is no inbox" in run("-i", url, "-k", "id", text="").output
     assert "--replay needs --producer" in run("-i", url, "-k", "id", "--replay", text="").output
     assert "cannot be read" in run("-i", url, "-k", "id", "--shards", 4, tmp_path / "none").output

@@ -77,7 +77,7 @@ def test_a_latecomer_with_an_old_view_cannot_revive_a_past_term(busy):
         handover.pass_over(b, {1: old_a.revoked[1].holding}, "d")
 
 
-def test_what_is_in_no_ledger_is_waited_for_never_begun_anew():
+def test_a_shard_in_no_ledger_is_waited_for_and_never_started_over():
     assert handover.next_step("a", [0], {"a": Ledger("a", 1)}, {}) is None
 
 

@@ -121,12 +121,12 @@ def test_a_job_is_a_fleet_s_or_a_run_s():
         check_fleet(FIRST, 8)
 
 
-def test_a_manifest_without_a_ledger_says_so():
+def test_a_manifest_without_a_ledger_is_refused():
     with pytest.raises(CorruptError, match="has no ledger"):
         ledger_of(Manifest(CheckpointId("orders/1", 3)))
 
 
-def test_what_a_run_has_read_of_another_inbox_is_not_continued():
+def test_positions_of_another_inbox_are_not_continued():
     state = Manifest(CheckpointId("job/1", 7), source_offsets={"in": '{"0": 5, "#id": 11}', "other": "-"})
     inbox = MemoryInbox()
     inbox.identity = 11

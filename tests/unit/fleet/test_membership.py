@@ -59,7 +59,7 @@ class Looks:
         return False
 
 
-def test_nodes_divide_the_shards_and_a_drained_one_is_told(connection):
+def test_nodes_divide_the_shards_and_a_drained_one_is_reported(connection):
     a, b = member(connection, "a"), member(connection, "b")
     assert len(a.shards()) == len(b.shards()) == 4
     assert not a.is_draining
@@ -72,7 +72,7 @@ def test_nodes_divide_the_shards_and_a_drained_one_is_told(connection):
     b.close()
 
 
-def test_a_lease_lapses_when_it_stood_still_for_its_whole_time(connection):
+def test_a_lease_expires_if_it_is_not_renewed_for_its_whole_time(connection):
     looks = Looks(connection)
     a = member(connection, "a", ttl=LONG)
     assert not looks.watch.lapsed("a", 5.0)

@@ -48,7 +48,7 @@ def options(fleet, events=None, **changed):
 
 
 @pytest.mark.parametrize("kind", [ConnectorUnavailable, StorageError])
-def test_a_sink_that_is_away_during_a_hand_over_is_tried_again(fleet, monkeypatch, kind):
+def test_an_unavailable_sink_during_a_hand_over_is_tried_again(fleet, monkeypatch, kind):
     dead = MemoryNode(fleet, "a")
     dead.join()
     dead.begin()

@@ -38,7 +38,7 @@ def cells_of(connection) -> list[str]:
     return [*connection.names(LEASES), *connection.names(NAMESPACE, "orders/drain")]
 
 
-def test_a_name_that_stood_still_leaves_no_cell(connection):
+def test_an_expired_name_leaves_no_cell(connection):
     clock = Clock()
     names = NodeNames(connection, "orders", clock)
     for node in ("pod-1", "pod-2"):
@@ -113,7 +113,7 @@ names_seen = st.dictionaries(st.sampled_from("abc"), st.integers(0, 3))
 @given(
     st.lists(st.tuples(names_seen, st.sets(st.sampled_from("abc")), st.floats(0, 10)), max_size=30), st.floats(0, 10)
 )
-def test_only_what_stood_still_all_the_time_goes(looks, after):
+def test_only_names_without_any_renewal_expire(looks, after):
     """At whatever versions, and whoever is a member; checked against all that was ever seen."""
     standing: dict[str, Standing] = {}
     now = 0.0

@@ -78,7 +78,7 @@ def test_they_stay_for_a_while(fleet):
     assert left_of(fleet, 1)
 
 
-def test_one_that_works_keeps_what_is_left_of_later_ones(fleet):
+def test_a_working_node_keeps_records_of_later_runs(fleet):
     a, b = started(fleet, "a", "b")
     for _ in range(3):
         b.begin()
@@ -177,7 +177,7 @@ def with_a_run_that_never_began(fleet):
     return a, b, late
 
 
-def test_what_a_removed_run_had_asked_for_does_not_hold_a_shard_up(fleet):
+def test_requests_of_a_removed_run_do_not_block_a_shard(fleet):
     """Its record in the holder's chain was on its way while all that was left of it was removed, and took effect after all."""
     a, b, late = with_a_run_that_never_began(fleet)
     assert forgetting(fleet, a) == [late.number]

@@ -72,7 +72,7 @@ def test_flush_reports_a_timeout_and_can_be_called_again():
     assert events_of(inbox) == [("a", b"1"), ("b", b"2")]
 
 
-def test_route_many_says_how_many_it_took_and_takes_no_others():
+def test_route_many_returns_how_many_it_accepted():
     inbox, gate = MemoryInbox(), threading.Event()
     calls = itertools.count()
 
@@ -299,7 +299,7 @@ def test_a_flush_has_a_time_limit_and_loses_nothing():
     assert len(events_of(inbox)) == 1
 
 
-def test_a_replay_passes_over_what_is_stored_and_adds_the_rest():
+def test_a_replay_skips_stored_events_and_adds_the_others():
     inbox = MemoryInbox()
     for total in (10, 10, 25):
         with Router(inbox, "lines", replay=True, batch_events=3) as router:
@@ -308,7 +308,7 @@ def test_a_replay_passes_over_what_is_stored_and_adds_the_rest():
     assert sorted(int(payload) for _, payload in events_of(inbox)) == list(range(25))
 
 
-def test_a_named_producer_goes_on_after_its_last_event():
+def test_a_named_producer_continues_after_its_last_event():
     inbox = MemoryInbox()
     for number in range(3):
         with Router(inbox, "sensor") as router:

@@ -90,7 +90,7 @@ def test_a_run_closed_before_it_adopts_is_replaced(fleet):
     fleet.check_exact()
 
 
-def test_what_a_forgotten_run_had_asked_for_does_not_hold_a_shard_up(fleet):
+def test_requests_of_a_forgotten_run_do_not_block_a_shard(fleet):
     """Its record in the holder's chain was on its way for long, and took effect after all."""
     a, b = MemoryNode(fleet, "a"), MemoryNode(fleet, "b")
     a.join()

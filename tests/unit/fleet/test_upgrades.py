@@ -122,7 +122,7 @@ def test_changed_aggregates_are_refused_because_it_is_a_fleet(fleet):
         started(fleet, "b", node=changed)
 
 
-def test_aggregates_in_another_order_go_on_as_in_a_single_run(fleet):
+def test_aggregates_in_another_order_continue_as_in_a_single_run(fleet):
     fleet.send(20, keys=10)
     (old,) = started(fleet, "a", node=node(summed(amount=sum_("amount"), most=max_("amount"))))
     old.step()

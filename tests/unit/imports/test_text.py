@@ -152,7 +152,7 @@ def test_a_bad_line_is_named_and_nothing_is_imported(tmp_path, name, text, error
     assert not (tmp_path / "state").exists()
 
 
-def test_a_file_without_the_key_or_with_other_bytes_is_told(tmp_path):
+def test_a_file_without_the_key_or_with_other_bytes_is_reported(tmp_path):
     job = job_of(tmp_path)
     with pytest.raises(ConfigError, match=r"a\.csv, line 1: there is no column 'key'.*the columns are ada, 3"):
         job.import_state("account", written(tmp_path, "a.csv", "ada,3\n"))
@@ -220,7 +220,7 @@ def test_a_job_whose_keys_are_of_another_type_than_the_imported_ones_stops(tmp_p
         run.batch({"in": [{"user": 7}]})
 
 
-def test_the_command_says_how_keys_were_read(tmp_path, monkeypatch):
+def test_the_command_shows_how_keys_were_read(tmp_path, monkeypatch):
     program = """
 from tidewheel import Job, sinks, sources
 job = Job("ranks", state="file:state")

@@ -35,7 +35,7 @@ EXPRESSIONS = [(rule["alert"], rule["expr"]) for rule in alerts()] + [
 
 
 @pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
-def test_metrics_and_labels_of_an_expression_are_there(where, expression):
+def test_metrics_and_labels_of_an_expression_exist(where, expression):
     names = set(re.findall(r"\btidewheel_\w+", expression))
     assert names <= SAMPLES.keys()
     known = COMMON.union(*(SAMPLES[name].labels for name in names))
@@ -59,7 +59,7 @@ def test_texts_name_labels_that_their_expressions_have():
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels
 
 
-def test_what_the_issue_of_alerts_asks_for_is_there():
+def test_metrics_of_the_required_alerts_exist():
     names = {rule["alert"].removeprefix("Tidewheel") for rule in alerts()}
     assert {"NoCommit", "LagGrows", "DeadLetters", "Skew", "Disk"} <= names
 

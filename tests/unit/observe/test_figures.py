@@ -147,14 +147,14 @@ def test_one_who_fails_to_take_figures_disturbs_nobody(kept, caplog):
     assert "Fails did not take the figures of commit 2" in caplog.text
 
 
-def test_the_graph_is_told_with_its_levels_and_inputs():
+def test_the_graph_is_recorded_with_its_levels_and_inputs():
     graph = {record.name: record for record in operator_records(totals("graph").plan())}
     assert (graph["in"].kind, graph["in"].level, graph["in"].inputs) == ("source", 0, ())
     assert (graph["total"].kind, graph["total"].level, graph["total"].stateful) == ("stateful_map", 1, True)
     assert graph["out"].inputs == (("large", 0),)
 
 
-def test_steps_are_told_by_the_words_of_the_program():
+def test_steps_have_the_names_of_the_program():
     job = Job("words", state="memory:words")
     timed = job.source("in", sources.iterable([])).assign_timestamps("at", "at", unit="ns")
     on_time = timed.limit_out_of_orderness("bound", "0 s")

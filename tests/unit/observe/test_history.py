@@ -48,7 +48,7 @@ def written(store, records, job: str = "orders", run: str = "r1", **options) -> 
     writer.close()
 
 
-def test_what_was_committed_is_read_again_by_time(store):
+def test_committed_figures_are_read_again_by_time(store):
     records = [commit(number, rows=number, phases={"tasks": 0.5}, rows_in={"in": number}) for number in range(1, 40)]
     written(store, records)
     assert History(store).records("orders") == records
@@ -101,7 +101,7 @@ def test_an_object_is_closed_by_number_and_by_size(store):
     assert len(store.list(f"{places.job_folder('large')}/commits")) == 5
 
 
-def test_the_oldest_go_when_there_is_too_much(store):
+def test_the_oldest_records_are_removed_when_there_are_too_many(store):
     written(store, [commit(number) for number in range(1, 21)], keep_bytes=400, chunk_commits=2)
     kept = [record.sequence for record in History(store).records("orders")]
     assert kept == list(range(kept[0], 21))
@@ -145,7 +145,7 @@ class Gone(MemoryStore):
         return self
 
 
-def test_a_store_that_fails_is_logged_once_and_the_run_goes_on(caplog):
+def test_a_failing_store_is_logged_once_and_the_run_continues(caplog):
     with caplog.at_level(logging.WARNING):
         written(Gone("gone"), [commit(number) for number in range(1, 9)])
     assert [record.message for record in caplog.records].count(
@@ -153,7 +153,7 @@ def test_a_store_that_fails_is_logged_once_and_the_run_goes_on(caplog):
     ) == 1
 
 
-def test_what_a_store_did_not_take_is_written_when_it_answers_again(store, monkeypatch):
+def test_records_that_a_store_refused_are_written_when_it_answers(store, monkeypatch):
     tried, away, stored = threading.Event(), threading.Event(), threading.Event()
     away.set()
     write = type(store).write
@@ -234,7 +234,7 @@ def test_a_run_that_failed_has_no_end(store):
     assert History(store).runs("orders")[0].ended is None
 
 
-def test_the_sizes_of_shards_are_those_that_were_told_last(store):
+def test_the_sizes_of_shards_are_the_latest_reported_ones(store):
     first = {"total": {0: Stored(1, 10), 1: Stored(2, 20)}}
     written(store, [commit(1, shards=first), commit(2), commit(3, shards={"total": {1: Stored(5, 50)}})])
     assert History(store).sizes("orders") == {"total": {0: Stored(1, 10), 1: Stored(5, 50)}}
@@ -315,7 +315,7 @@ class Counted(MemoryStore):
         return super().read(path)
 
 
-def test_looking_again_takes_one_listing_and_reads_only_what_has_changed():
+def test_looking_again_takes_one_listing_and_reads_only_changes():
     now = 0.0
     store = Counted("history-counted")
     history = History(store, listed_for=0.5, clock=lambda: now)

@@ -33,7 +33,7 @@ def test_the_next_record_waits_since_the_end_came_past_the_position():
     assert waiting.look(50.0, 40, 41) == 0
 
 
-def test_memory_is_bounded_while_a_run_stands_still():
+def test_memory_is_bounded_while_a_run_is_idle():
     waiting = Waiting()
     for second in range(10_000):
         age = waiting.look(float(second), 0, second + 1)
@@ -41,7 +41,7 @@ def test_memory_is_bounded_while_a_run_stands_still():
     assert len(waiting._ends) <= 256
 
 
-def test_a_source_that_fails_is_told_once_and_disturbs_no_other(caplog):
+def test_a_failing_source_is_reported_once_and_disturbs_no_other(caplog):
     def fails():
         raise RuntimeError("away")
 
@@ -52,7 +52,7 @@ def test_a_source_that_fails_is_told_once_and_disturbs_no_other(caplog):
     assert caplog.text.count("source 'bad' does not tell how far it is ahead: away") == 1
 
 
-def test_a_look_that_sees_something_else_is_told_and_no_other():
+def test_another_kind_of_lag_is_reported_and_disturbs_no_other():
     ends, told = [Unread(3, 7, 10), Unread(0, 10, 10), Unread(0, 10, 10), Unread(1, 10, 11)], []
     monitor = LagMonitor({"in": lambda: {"0": ends.pop(0)}}, changed=told.append)
     for second in range(4):
@@ -84,15 +84,15 @@ def test_a_source_that_knows_since_when_is_believed():
 
 
 @pytest.mark.parametrize(("offsets", "rows"), [(2, 1), (3, 0)])
-def test_an_iterable_tells_what_is_not_read(offsets, rows):
+def test_an_iterable_reports_its_unread_items(offsets, rows):
     assert sources.iterable([1, 2, 3]).unread(offsets)["items"].rows == rows
 
 
-def test_a_source_that_cannot_tell_says_nothing(tmp_path):
+def test_a_source_that_cannot_tell_reports_nothing(tmp_path):
     assert sources.files(str(tmp_path), schema="a long").unread("{}") == {}
 
 
-def test_a_log_tells_the_distance_to_its_end_by_partition():
+def test_a_log_reports_the_distance_to_its_end_by_partition():
     class Numbers(Log):
         def start(self):
             return {}
@@ -107,7 +107,7 @@ def test_a_log_tells_the_distance_to_its_end_by_partition():
     assert source.unread({"a": 7, "b": 4, "gone": 1}) == {"a": Unread(3, 7, 10), "b": Unread(0, 4, 4)}
 
 
-def test_an_inbox_tells_its_events_by_shard(tmp_path):
+def test_an_inbox_reports_its_unread_events_by_shard(tmp_path):
     url = f"file://{tmp_path}/inbox"
     with open_inbox(url, n_shards=2) as opened:
         opened.append("test", "one", [Block(0, 1, 2, encode_events([b"sa", b"sb"], [b"1", b"2"]))])
@@ -116,7 +116,7 @@ def test_an_inbox_tells_its_events_by_shard(tmp_path):
     assert {shard: left.rows for shard, left in unread.items()} == {"0": 2, "1": 0}
 
 
-def test_mqtt_tells_what_is_in_the_buffer(tmp_path):
+def test_mqtt_reports_the_backlog_of_the_buffer(tmp_path):
     url = f"file://{tmp_path}/buffer"
     with opened_buffer(url) as opened:
         start = opened.start()

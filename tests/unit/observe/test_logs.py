@@ -80,7 +80,7 @@ def test_levels_can_be_set(capsys):
     assert capsys.readouterr().err == "debug: yes\n"
 
 
-def test_of_several_runs_a_thread_says_its_own(capsys, run):
+def test_with_several_runs_a_thread_logs_its_own(capsys, run):
     logs.configure(form="json")
     other = core.RunContext("payments", "r2")
     core.begin(other)
@@ -123,7 +123,7 @@ def test_the_command_line_refuses_it_as_a_usage_error(command, option, text):
     assert text in result.output
 
 
-def test_a_command_that_fails_says_so_as_json_too(capfd):
+def test_a_command_that_fails_logs_its_error_as_json_too(capfd):
     result = CliRunner().invoke(app, ["run", "nothing.py", "--log-format", "json"])
     assert result.exit_code == 1
     assert json.loads(result.stderr)["level"] == "error"

@@ -80,7 +80,7 @@ RECORD = CommitRecord(
 )
 
 
-def test_the_figures_of_commits_are_summed_and_the_newest_told(metrics):
+def test_figures_of_commits_are_summed_and_the_newest_shown(metrics):
     metrics.committed(RECORD)
     metrics.committed(RECORD)
     metrics.behind = lambda: {"in": {"0": Behind(12, 3.5)}}
@@ -159,7 +159,7 @@ def test_labels_may_have_any_text(metrics):
     assert samples(metrics)["source_rows_behind", "0", 'a"b\\c\nd<script>'] == 1
 
 
-def test_a_source_of_files_tells_files_and_no_rows(metrics):
+def test_a_source_of_files_reports_files_and_no_rows(metrics):
     metrics.behind = lambda: {"in": {"folder": Behind(0, 2.5, 3)}}
     found = samples(metrics)
     assert found["source_files_behind", "folder", "in"] == 3
@@ -167,7 +167,7 @@ def test_a_source_of_files_tells_files_and_no_rows(metrics):
     assert ("source_rows_behind", "folder", "in") not in found
 
 
-def test_a_partition_that_is_gone_is_told_no_more(metrics):
+def test_a_removed_partition_is_no_longer_reported(metrics):
     metrics.behind = lambda: {"in": {"0": Behind(1)}}
     assert ("source_rows_behind", "0", "in") in samples(metrics)
     metrics.behind = dict
@@ -233,6 +233,6 @@ def test_the_docs_list_the_metrics_that_there_are():
     ]
 
 
-def test_a_port_that_was_left_to_the_machine_is_told(caplog):
+def test_a_port_chosen_by_the_machine_is_shown(caplog):
     with MetricsEndpoint(Metrics("told"), 0) as endpoint:
         assert f"metrics: at http://127.0.0.1:{endpoint.port}" in caplog.messages

@@ -20,7 +20,7 @@ job.source("in", inbox("file:inbox")).key_by("by", "key").sink("out", sinks.disc
 """
 
 
-def test_a_node_serves_its_metrics_and_hands_them_to_its_runs(tmp_path, monkeypatch):
+def test_a_node_serves_its_metrics_and_passes_them_to_its_runs(tmp_path, monkeypatch):
     (port,) = free_ports(1)
     seen = {}
 

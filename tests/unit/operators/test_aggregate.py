@@ -157,7 +157,7 @@ def test_sums_that_fit_for_each_key_are_not_refused_for_their_total():
     assert newest(ran, "user") == {**{user: {"total": 2**62} for user in "bcdefgh"}, "a": {"total": 0}}
 
 
-def test_nan_counts_only_where_there_is_nothing_else():
+def test_nan_counts_only_without_other_values():
     values = [math.nan, 1.0, math.nan]
     for batches in ([values], [[value] for value in values], [values[:2], values[2:]]):
         ran = run(
@@ -178,7 +178,7 @@ def test_text_is_refused():
     assert "aggregates need numbers, but column 'x' has the type string" in text
 
 
-def test_a_column_that_is_not_there_says_which_are():
+def test_a_missing_column_is_refused_with_the_existing_ones():
     text = failure(aggregated(total=sum_("z")), rows(("a", 1, 0)), plain=False)
     assert "there is no column 'z'; the values have user, x, y" in text
 
@@ -225,12 +225,12 @@ def test_wrong_aggregates_are_refused_when_the_graph_is_built():
         AggregateBy({f"a{number}": sum_(f"c{number}") for number in range(501)})
 
 
-def test_aggregates_of_one_column_share_what_is_kept():
+def test_aggregates_of_one_column_share_their_accumulators():
     operator = AggregateBy({"mean": mean("x"), "total": sum_("x"), "n": count("x")})
     assert str(operator.state_layout) == "count:x, sum:x"
 
 
-def test_an_aggregate_that_stays_as_it_is_is_not_written_again():
+def test_an_unchanged_aggregate_is_not_written_again():
     job = Job("job-unchanged", state="memory:unit-aggregates", n_shards=4)
     job.source("in", lambda spark: None).key_by("k", "user").aggregate("op", n=count("x")).sink("out", discard())
     changes = []

@@ -340,7 +340,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("windows", [None, tumbling("1 s"), session("1 s")], ids=["aggregate", "tumbling", "session"])
 @pytest.mark.parametrize(("before", "after", "found"), CHANGES.values(), ids=CHANGES)
-def test_state_goes_on_when_aggregates_change(windows, before, after, found, request):
+def test_state_continues_when_aggregates_change(windows, before, after, found, request):
     state, out = f"memory:{request.node.name}", sinks.collect()
 
     def job(**aggregates: Any) -> Job:

@@ -33,7 +33,7 @@ def test_an_older_message_is_remembered_as_well():
     assert passed(deduplicating(), 100, 80, 80, 85, 71, 70) == [100, 80, 70]
 
 
-def test_what_was_let_through_is_forgotten_one_by_one():
+def test_ids_are_forgotten_one_by_one():
     op = deduplicating()
     assert passed(op, 100, 80) == [100, 80]
     op.epoch(90)
@@ -132,7 +132,7 @@ def test_the_layout_records_the_horizon_and_accepts_that_of_older_versions():
     assert not began.takes(Deduplicate(30).state_layout)
 
 
-def test_the_id_may_be_a_column_and_what_is_dropped_is_counted():
+def test_the_id_may_be_a_column_and_duplicates_are_counted():
     op = StepTester(lambda keyed: keyed.deduplicate("once", "10 ns", by="id"))
     sent = [op.send("k", {"id": name}, 100 + at) for at, name in enumerate("abab")]
     assert [len(each) for each in sent] == [1, 1, 0, 0]

@@ -58,12 +58,12 @@ def test_with_columns_adds_columns_and_replaces_those_of_the_same_name():
     ]
 
 
-def test_select_goes_on_with_the_columns_in_the_order_given():
+def test_select_returns_the_columns_in_the_given_order():
     ran = run(lambda s: s.select("c", "place", "user", twice=pc.field("cents") * 2), ORDERS[:1], value=Order)
     assert [list(record.items()) for record in ran.records] == [[("place", "Rome"), ("user", "ada"), ("twice", 500)]]
 
 
-def test_records_go_on_as_rows():
+def test_records_continue_as_rows():
     for value in (Row, Order, dict):
         ran = run(lambda s: s.select("c", "user").map("m", lambda row: row.user + "!"), ORDERS, value=value)
         assert ran.values() == ["ada!", "bob!", "eve!"]
@@ -140,7 +140,7 @@ def test_a_record_that_fails_an_expression_is_named_or_a_dead_letter():
     assert [row["record"] for row in ran.dead] == ['{"n": 4, "by": 0}'] * 2
 
 
-def test_only_columns_that_are_read_are_wanted_of_the_source():
+def test_only_columns_that_are_read_are_requested_of_the_source():
     job = Job("read")
     orders = job.source("in", files("orders/")).filter("f", pc.field("cents") > 1)
     orders.with_columns("w", euros=pc.field("cents") / 100.0).select("s", "user", "euros").sink("out", collect())

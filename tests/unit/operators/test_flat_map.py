@@ -33,12 +33,12 @@ def test_each_item_has_the_key_of_its_origin():
     assert ran.by_key() == {"key-2": [0, 1], "key-3": [0, 1, 2]}
 
 
-def test_the_annotation_tells_the_type_of_an_item():
+def test_the_annotation_gives_the_type_of_an_item():
     assert FlatMap(words).shapes(()) == (shape_of(Word),)
     assert run(lambda s: s.flat_map("words", words), ["to be", ""]).records == [{"text": "to"}, {"text": "be"}]
 
 
-def test_what_is_no_iterable_and_text_are_refused():
+def test_text_and_values_that_are_no_iterable_are_refused():
     assert "must return an iterable of values, not int" in failure(lambda s: s.flat_map("f", lambda n: n), [1])
     assert "must return an iterable of values, not str" in failure(lambda s: s.flat_map("f", lambda n: "ab"), [1])
     assert "step 'f', record 1: the function must return" in failure(lambda s: s.flat_map("f", lambda n: None), [1])
@@ -56,11 +56,11 @@ def test_a_generator_that_fails_half_way_gives_nothing():
     assert [row["key"] for row in ran.dead] == ["2"]
 
 
-def test_filter_map_leaves_none_out_and_keeps_what_is_false():
+def test_filter_map_drops_none_and_keeps_false_values():
     ran = run(lambda s: s.key_by("k", lambda n: n).filter_map("f", lambda n: None if n == 2 else n - 1), [1, 2, 3])
     assert ran.by_key() == {1: [0], 3: [2]}
 
 
-def test_the_annotation_of_a_filter_map_is_that_of_what_is_kept():
+def test_the_annotation_of_a_filter_map_is_that_of_the_kept_values():
     assert FilterMap(perhaps).shapes(()) == (shape_of(Word),)
     assert FilterMap(perhaps, returns=int).shapes(()) == (shape_of(int),)

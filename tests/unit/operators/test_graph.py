@@ -37,7 +37,7 @@ def test_names_may_have_letters_digits_and_three_signs(name):
     assert source().map(name, str).job.graph.nodes[1].name == name
 
 
-def test_a_name_that_is_taken_says_by_what():
+def test_a_name_in_use_is_refused_with_its_owner():
     with pytest.raises(
         GraphError,
         match=r"named 'same' \(a filter at test_graph\.py:\d+ and a map at test_graph\.py:\d+\).* rename one of them$",
@@ -47,7 +47,7 @@ def test_a_name_that_is_taken_says_by_what():
         source().sink("in", discard())
 
 
-def test_what_was_typed_in_before_is_declared_anew():
+def test_a_cell_of_a_notebook_can_be_declared_again():
     shell = {"numbers": source()}
     typed = 'numbers.key_by("by-n", lambda n: n).no_such_step("x")'
     with pytest.raises(AttributeError):
@@ -86,14 +86,14 @@ def test_a_job_needs_a_source_and_every_stream_a_sink():
         stream.job.plan()
 
 
-def test_a_stream_may_have_several_sinks_and_go_on():
+def test_a_stream_may_have_several_sinks_and_further_steps():
     stream = source().sink("one", discard()).sink("two", discard())
     stream.map("m", str).sink("three", discard())
     stream.job.plan()
     assert [node.name for node, _ in stream.job.graph.consumers(Port(0))] == ["one", "two", "m"]
 
 
-def test_keys_are_known_by_name_until_the_stream_is_keyed_anew():
+def test_keys_have_names_until_the_stream_is_keyed_again():
     stream = source()
     keyed = stream.key_by("by-user", "user").map("m", str)
     again = keyed.key_by("by-function", len)
@@ -101,7 +101,7 @@ def test_keys_are_known_by_name_until_the_stream_is_keyed_anew():
     assert [graph.nodes[s.port.node].key_name for s in (stream, keyed, again)] == [None, "user", "key"]
 
 
-def test_there_is_one_dead_letter_sink():
+def test_a_job_has_one_dead_letter_sink():
     stream = source()
     stream.sink("out", discard())
     stream.job.dead_letter("dead", discard())

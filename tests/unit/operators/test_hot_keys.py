@@ -61,7 +61,7 @@ def joined(build, out, as_text: bool = False) -> Job:
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_a_key_is_looked_through_once_for_all_timers_that_are_due_together(operator, monkeypatch):
+def test_a_key_is_searched_once_for_all_timers_due_together(operator, monkeypatch):
     logic, build = OPERATORS[operator]
     calls, on_timer = [], logic.on_timer
     monkeypatch.setattr(

@@ -69,7 +69,7 @@ def test_one_column_can_be_chosen_as_the_value():
     assert ran.records[0] == {"key": 1, "user": "ada"}
 
 
-def test_a_stream_can_be_keyed_anew():
+def test_a_stream_can_be_keyed_again():
     ran = run(
         lambda s: (
             counted(s.key_by("a", lambda n: n % 3))
@@ -147,7 +147,7 @@ def test_an_error_in_the_function_names_operator_and_record():
     assert ran.states == {"count": {12: 1, 6: 1, 4: 1}}
 
 
-def test_a_column_that_is_not_there_says_which_are():
+def test_a_missing_column_is_refused_with_the_existing_ones():
     text = failure(lambda s: s.key_by("k", "usr"), ROWS, plain=False)
     assert "there is no column 'usr'; the values have user, n" in text
     text = failure(lambda s: s.key_by("k", "user", value="amount"), ROWS, plain=False)

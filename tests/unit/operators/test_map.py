@@ -151,7 +151,7 @@ def test_a_function_that_adds_fields_gets_the_same_narrowed_result(function):
     assert values(function) == values(plain)
 
 
-def test_fields_that_are_not_read_are_not_made(monkeypatch):
+def test_unread_fields_are_not_built(monkeypatch):
     made = []
     values = columns.values
     monkeypatch.setattr(shape, "column_values", lambda column: made.append(str(column.type)) or values(column))

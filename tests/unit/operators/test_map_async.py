@@ -183,7 +183,7 @@ def test_a_result_expires_after_its_time():
     assert called == [1, 1]
 
 
-def test_a_value_that_cannot_be_cached_says_what_to_do():
+def test_a_value_that_cannot_be_cached_is_an_error_with_a_way_out():
     text = failure(lambda s: s.map_async("call", doubled, cache=5), [{"n": [1]}], plain=False)
     assert "Use on= to name what identifies a look-up" in text
 

@@ -33,7 +33,7 @@ def test_keys_stay_with_their_rows():
     assert ran.records == [{"key": "a", "user": "ada", "n": 2}, {"key": "b", "user": "bob", "n": 4}]
 
 
-def test_what_it_returns_can_be_declared():
+def test_the_type_of_its_result_can_be_declared():
     @dataclasses.dataclass
     class Click:
         user: str

@@ -73,7 +73,7 @@ def test_an_error_behind_the_shuffle_names_operator_key_and_record():
     assert text.startswith("step 'op', key 'a', record 'x': TypeError")
 
 
-def test_a_rejected_record_leaves_what_was_folded_before_it():
+def test_a_rejected_record_does_not_change_earlier_results():
     def merge(left, right):
         left.extend(right)  # In place, before it fails.
         if 13 in right:

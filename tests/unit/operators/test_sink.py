@@ -78,15 +78,15 @@ def test_a_fraction_where_an_int_is_declared_is_refused_and_not_cut_off(declared
     [(int, 2.0, 2), (int | None, None, None), (list[int], [2.0], [2]), (float, 2.5, 2.5), (int, 2**60, 2**60)],
     ids=str,
 )
-def test_what_is_whole_is_written_as_the_int_that_is_declared(declared, value, written):
+def test_whole_floats_are_written_as_the_declared_int(declared, value, written):
     assert run(lambda s: s.map("m", lambda _: value, returns=declared), [1]).values() == [written]
 
 
-def test_a_stream_goes_on_behind_its_sink():
+def test_a_stream_continues_after_its_sink():
     ran = run(lambda s: s.map("m", lambda n: n + 1), [1])
     assert ran.values() == [2]
 
 
-def test_something_that_is_no_sink_is_refused():
+def test_a_value_that_is_no_sink_is_refused():
     with pytest.raises(GraphError, match=r"sink 'x': 'folder/' is not a sink; see tidewheel.sinks"):
         run(lambda s: s.sink("x", "folder/"))

@@ -35,7 +35,7 @@ def test_rows_are_the_default():
     ("declared", "first"),
     [(dict, {"user": "ada", "n": 1, "more": "x"}), (Click, Click("ada", 1)), (Row, ("ada", 1, "x"))],
 )
-def test_what_a_record_is_can_be_declared(declared, first):
+def test_the_type_of_records_can_be_declared(declared, first):
     seen = []
     run(lambda s: s.inspect("look", seen.append), ROWS, value=declared)
     assert seen[0] == first
@@ -57,7 +57,7 @@ def test_a_lacking_column_or_another_type_names_the_source():
     assert "the column 'n' is of type string, and Strict declares int64" in text
 
 
-def test_declarations_that_are_no_records_are_refused():
+def test_declarations_of_other_types_than_records_are_refused():
     job = Job("sources", state="memory:unit-operators")
     with pytest.raises(GraphError, match=r"source 'in': value=.* is not Row, dict, a dataclass or a msgspec.Struct"):
         job.source("in", lambda spark: None, value=list[int])

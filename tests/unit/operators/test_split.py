@@ -26,7 +26,7 @@ def test_split_routes_by_the_function_and_counts_unrouted_messages():
     assert result.checkpoint.counts["parts/dropped"] == 2
 
 
-def test_a_single_number_will_do_and_one_that_there_is_not_is_refused():
+def test_a_single_number_is_accepted_and_an_unknown_one_refused():
     job = job_of()
     numbers = job.source("in", lambda spark: None).map("n", lambda row: row.value)
     for at, stream in enumerate(numbers.split("parts", 2, lambda n: n)):

@@ -90,7 +90,7 @@ def test_a_join_function_that_mutates_its_argument_changes_no_state() -> None:
     ] * 2
 
 
-def test_what_a_window_folds_keeps_its_type() -> None:
+def test_the_folded_value_of_a_window_keeps_its_type() -> None:
     def fold(total: Any, value: int) -> Any:
         return total[0] + value, 1
 

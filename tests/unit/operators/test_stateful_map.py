@@ -98,7 +98,7 @@ def test_running_sums_equal_a_dict_for_any_batches_splits_and_tasks(batches, par
     assert ran.by_key("user") == out
 
 
-def test_none_drops_the_key_and_the_next_message_starts_anew():
+def test_none_drops_the_key_and_the_next_message_starts_over():
     ran = run(keyed(lambda k, n, t: (t + n, None if t + n > 5 else t + n), default=0), [1, 3, 5, 7], [1])
     assert ran.values() == [1, 4, 9, 7, 1]
     assert ran.states == {"op": {1: 1}}
@@ -184,7 +184,7 @@ def test_a_default_of_another_type_is_refused_in_the_graph(declared, default):
         (Annotated[int, msgspec.Meta(gt=0)] | None, 0),
     ],
 )
-def test_a_default_that_may_become_what_is_declared_is_taken(declared, default):
+def test_a_default_that_can_become_the_declared_type_is_accepted(declared, default):
     run(keyed(summed, state=declared, default=default))
 
 
@@ -224,7 +224,7 @@ def test_a_default_record_that_is_never_stored_may_be_incomplete(kept, default, 
 
 @pytest.mark.parametrize("dead_letter", [False, True])
 @pytest.mark.parametrize("record", [Total, Rare, Tagged])
-def test_a_record_as_default_is_stored_beside_other_values(record, dead_letter):
+def test_a_default_record_is_stored_next_to_other_values(record, dead_letter):
     def step(key, n, state):
         return repr(state), record(n) if isinstance(state, dict) else {"n": n}
 
@@ -247,7 +247,7 @@ def test_the_annotation_of_the_state_declares_its_type():
 
 
 @pytest.mark.parametrize("wrong", [3, None, (1,), (1, 2, 3), object()])
-def test_what_is_no_pair_says_what_is_expected(wrong):
+def test_a_result_that_is_no_pair_is_refused_with_the_expected_shape(wrong):
     text = failure(keyed(lambda k, n, t: wrong, default=0), [1])
     assert text.startswith("step 'op', key 1, record 1: the function ")
 

@@ -89,7 +89,7 @@ def test_setting_the_state_of_a_key_of_another_shard_is_refused():
     assert "the key 'elsewhere' does not belong to the shard" in text
 
 
-def test_emit_without_an_input_says_what_to_use():
+def test_emit_without_an_input_is_refused_with_the_right_call():
     class Rogue(StatefulLogic[int]):
         def on_data(self, message, state, output):
             return 1
@@ -105,7 +105,7 @@ def test_an_error_names_operator_key_and_record():
     assert text.startswith("step 'op', key 1, record 3: ZeroDivisionError")
 
 
-def test_a_logic_without_on_data_says_so():
+def test_a_logic_without_on_data_is_refused():
     class Empty(StatefulLogic[int]):
         pass
 

@@ -53,7 +53,7 @@ def test_durations_are_timedeltas_or_texts():
             nanoseconds(wrong, "the gap")
 
 
-def test_a_duration_that_is_too_long_says_so():
+def test_a_duration_that_is_too_long_is_refused():
     with pytest.raises(GraphError, match=r"the gap is too long: .* about 292 years"):
         nanoseconds(f"{2**63 - 1} ns", "the gap")
     with pytest.raises(GraphError, match="the gap of a session is too long"):

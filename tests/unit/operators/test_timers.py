@@ -107,7 +107,7 @@ def test_a_timer_that_would_fire_for_ever_is_an_error_that_names_it():
         op.epoch(10)
 
 
-def test_a_logic_that_sets_timers_without_handling_them_is_told():
+def test_a_logic_that_sets_timers_without_handling_them_is_refused():
     op = StepTester(lambda keyed: keyed.stateful_op("op", lambda m, s, output: output.set_timer(1), default=0))
     with pytest.raises(StepError, match="step 'op' sets timers, so its logic must define on_timer"):
         op.send("k", 1, 1)

@@ -79,7 +79,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("step", COLUMNS)
-def test_a_column_stands_for_a_function(step):
+def test_a_column_can_replace_a_function(step):
     build, want = COLUMNS[step]
     assert [row["value"] for row in ran(build)["out"]] == want
 

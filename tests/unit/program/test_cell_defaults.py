@@ -39,7 +39,7 @@ def test_a_default_is_as_a_value_that_is_read(declared, default, seen):
     assert Job("live").cell("t", declared, default=default).default == seen
 
 
-def test_the_value_outside_of_a_job_says_where_it_can_be_read():
+def test_reading_a_cell_outside_of_a_job_raises():
     with pytest.raises(RuntimeError, match=r"StoredJob\(JOB, state=…\)\.cell\('t'\)"):
         _ = Job("live").cell("t", float, default=1.0).value
 
@@ -121,7 +121,7 @@ def test_a_dead_letter_names_the_cell_without_a_value():
     assert "If that None is the cell 'limit'" in letter["error"]
 
 
-def test_a_none_that_no_cell_gave_is_told_as_it_is():
+def test_an_error_on_none_without_a_cell_is_shown_unchanged():
     with pytest.raises(StepError) as caught:
         run_in_memory(with_empty_cell(reads=False))
     assert "The cell" not in str(caught.value)

@@ -61,7 +61,7 @@ def test_missing_columns_are_found(value):
             build()
 
 
-def test_a_time_column_that_is_no_time_is_found():
+def test_a_time_column_of_another_type_is_detected():
     with pytest.raises(
         GraphError, match=r"step 'time' .*must have timestamps, or integers .*'user' has the type string"
     ):
@@ -84,7 +84,7 @@ def test_windows_and_joins_without_timestamps_are_found():
             build()
 
 
-def test_a_step_with_state_before_key_by_says_key_by_first():
+def test_a_step_with_state_before_key_by_is_refused():
     with pytest.raises(GraphError, match=r"stateful_map needs a stream with keys: put key_by first"):
         orders().stateful_map("total", lambda key, row, n: (n, n), default=0)
 
@@ -149,7 +149,7 @@ def test_a_plain_value_of_a_source_with_several_columns_is_refused():
         ({"cents": 3}, "the records lack the column value of int; they have cents"),
     ],
 )
-def test_a_plain_value_that_is_not_there_is_not_none(record, said):
+def test_a_missing_plain_value_is_not_none(record, said):
     job = Job("plain", state="memory:plain-null")
     job.source("in", files("x/"), value=int).sink("out", collect())
     with pytest.raises(StepError, match=said):

@@ -79,7 +79,7 @@ def test_a_second_start_of_what_runs_in_this_process_is_refused_at_once():
     run.wait(IN_TIME)
 
 
-def test_before_there_is_a_driver_the_run_is_checking_and_may_be_stopped():
+def test_before_the_driver_exists_the_run_is_checking_and_can_be_stopped():
     there = threading.Event()
     driver = Driver()
 
@@ -106,7 +106,7 @@ def test_a_failure_is_the_status_and_is_raised_by_every_wait():
     assert str(run.status) == "failed: StepError: step 'double': it failed"
 
 
-def test_waiting_has_a_time_limit_and_the_run_goes_on():
+def test_waiting_has_a_time_limit_and_the_run_continues():
     driver = Driver()
     with running(driver) as run:
         with pytest.raises(TimeoutError, match=r"job 'clicks' has not ended within 0\.01 s; it is starting: Spark"):

@@ -35,7 +35,7 @@ def state(tmp_path) -> str:
     return str(tmp_path)
 
 
-def test_what_is_written_reaches_the_next_batch(state):
+def test_a_written_value_reaches_the_next_batch(state):
     with StoredJob("live", state=state).cell("threshold", float) as threshold:
         assert threshold.read() is None
         assert threshold.write(2.0) == 1

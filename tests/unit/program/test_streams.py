@@ -30,7 +30,7 @@ def job(name: str = "a") -> Job:
 
 
 @pytest.mark.parametrize("other", [1, None, "in", job()])
-def test_a_union_with_what_is_no_stream_is_refused(other):
+def test_a_union_with_a_value_that_is_no_stream_is_refused(other):
     with pytest.raises(GraphError, match=r"step 'u': it takes streams of this job, not "):
         source(job()).union("u", other)
 
@@ -52,7 +52,7 @@ def test_a_union_with_a_stream_of_another_job_is_refused(other, named):
     ],
     ids=["interval", "window", "as-of"],
 )
-def test_a_join_takes_a_keyed_stream_of_its_own_job_alone(join):
+def test_a_join_accepts_only_a_keyed_stream_of_its_own_job(join):
     left = source(job()).key_by("k", "user")
     with pytest.raises(GraphError, match=r"step 'j': it takes streams of its own job 'a', .* the job 'b'"):
         join(left, source(job("b")).key_by("k", "user"))
@@ -81,7 +81,7 @@ def test_a_length_in_place_of_windows_is_refused_with_what_to_write():
 
 
 @pytest.mark.parametrize("step", ["stateful_map", "stateful_op", "aggregate", "reduce", "window", "interval_join"])
-def test_a_step_with_state_before_key_by_says_key_by_first(step):
+def test_a_step_with_state_before_key_by_is_refused(step):
     stream = source(job())
     with pytest.raises(GraphError, match=f"{step} needs a stream with keys: put key_by first"):
         getattr(stream, step)
@@ -237,7 +237,7 @@ def test_an_upgrade_with_a_wrong_signature_is_refused_with_an_example(step, upgr
         getattr(source(job()).key_by("k", "user"), step)("x", function, version=2, upgrade=upgrade)
 
 
-def test_what_is_given_in_place_of_an_upgrade_is_told_in_short():
+def test_a_value_that_is_no_upgrade_is_shown_shortened():
     keyed = source(job()).key_by("k", "user")
     with pytest.raises(GraphError, match="no function") as refused:
         keyed.stateful_map("x", lambda first, second, third: None, version=2, upgrade=dict.fromkeys(range(9999)))

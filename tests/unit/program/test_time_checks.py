@@ -104,7 +104,7 @@ def test_a_step_that_needs_a_clock_is_refused_with_the_line_to_add(step):
 
 
 @pytest.mark.parametrize("step", DOUBTED.values(), ids=DOUBTED)
-def test_what_only_lacks_a_clock_is_told(step):
+def test_a_step_that_only_lacks_a_clock_is_reported(step):
     job = program(step, left=False)
     check_clock(job.graph)
     (warning,) = clock_warnings(job.graph)
@@ -114,7 +114,7 @@ def test_what_only_lacks_a_clock_is_told(step):
 
 
 @pytest.mark.parametrize("step", FREE.values(), ids=FREE)
-def test_what_needs_no_clock_is_not_told(step):
+def test_a_step_that_needs_no_clock_is_not_reported(step):
     job = program(step, left=False)
     check_clock(job.graph)
     assert list(clock_warnings(job.graph)) == []
@@ -129,7 +129,7 @@ def test_what_needs_no_clock_is_not_told(step):
     ],
     ids=["interval", "window", "union"],
 )
-def test_a_side_that_the_clock_does_not_wait_for_is_told(step):
+def test_a_side_that_no_clock_waits_for_is_reported(step):
     (warning,) = clock_warnings(program(step, left=True, right=False).graph)
     assert "step 'op'" in warning
     assert "the messages of source 'right' pass no event_time, limit_out_of_orderness or generate_epochs" in warning
@@ -209,7 +209,7 @@ def test_the_corrections_of_a_window_are_late_for_the_next():
     job.plan()
 
 
-def test_the_command_graph_tells_what_stands_still(tmp_path):
+def test_tidewheel_graph_reports_steps_without_a_clock(tmp_path):
     (tmp_path / "program.py").write_text(
         "from tidewheel import Job, count, sinks, sources, tumbling\n"
         "job = Job('still')\n"

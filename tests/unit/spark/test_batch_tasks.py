@@ -107,7 +107,7 @@ def test_a_batch_that_should_take_less_time_than_a_shuffle_runs_in_one_task(seco
 
 
 @pytest.mark.parametrize(("size", "ran", "tasks"), [(1_000, "1 of Spark", 1), (MB, "shuffle", 2)])
-def test_what_is_due_in_a_large_state_is_divided_among_tasks(size, ran, tasks):
+def test_due_work_of_a_large_state_is_divided_among_tasks(size, ran, tasks):
     """At the end of a bounded job all that is open is due, and one task would need the shards of all hosts."""
     program = Spark(0.1)
     last = run_batches(program, [1_000])

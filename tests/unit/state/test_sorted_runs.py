@@ -43,7 +43,7 @@ def test_what_comes_in_any_order_goes_out_in_order_with_the_last_value(monkeypat
 
 
 @pytest.mark.parametrize("memory_bytes", [1, 1000, 1 << 20])
-def test_a_key_that_comes_twice_is_told_wherever_the_two_are(monkeypatch, memory_bytes):
+def test_a_duplicate_key_is_reported_wherever_it_is(monkeypatch, memory_bytes):
     monkeypatch.setattr(sorted_runs, "MEMORY_BYTES", memory_bytes)
 
     def sort(runs: SortedRuns) -> None:
@@ -65,7 +65,7 @@ def test_what_goes_to_disk_has_no_name_that_could_stay_there_after_a_kill(monkey
     assert not os.listdir(tmp_path)
 
 
-def test_a_disk_without_room_is_told(monkeypatch, tmp_path):
+def test_a_full_disk_is_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(sorted_runs, "MEMORY_BYTES", 1)
     monkeypatch.setattr(sorted_runs.tempfile, "tempdir", str(tmp_path / "nowhere"))
     with SortedRuns() as runs, pytest.raises(StateError, match=r"state that is being sorted.*nowhere"):

@@ -92,7 +92,7 @@ def test_a_type_that_cannot_be_stored_is_refused_when_the_codec_is_made() -> Non
         msgpack_codec(dict[int, int] | dict[str, str])
 
 
-def test_state_of_another_type_says_what_does_not_fit() -> None:
+def test_state_of_another_type_is_refused_with_the_mismatch() -> None:
     stored = msgpack_codec().encode({"items": "not a list"})
     with pytest.raises(StateError, match=r"declared type Basket.*items"):
         msgpack_codec(Basket).decode(stored)
@@ -109,7 +109,7 @@ def test_deep_nesting_is_refused() -> None:
         msgpack_codec().decode(b"\x91" * 100_000)
 
 
-def test_pickle_is_there_when_asked_for() -> None:
+def test_pickle_is_available_on_request() -> None:
     codec = pickle_codec()
     assert codec.name == "pickle"
     assert codec.decode(codec.encode({1: complex(1, 2)})) == {1: complex(1, 2)}

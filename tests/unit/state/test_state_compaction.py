@@ -136,7 +136,7 @@ def test_a_shard_without_deltas_is_never_merged(shard: ShardParts) -> None:
     assert merge_due(shard, snapshot_every=1) is None
 
 
-def test_what_was_committed_during_a_merge_stays_behind_its_result() -> None:
+def test_commits_made_during_a_merge_follow_its_result() -> None:
     shard = ShardParts(part(1), (part(2), part(3), part(4), part(5)))
     run = PartRef(FileRef("m", 1, 9), 3, 1, 1, 2)
     assert adopted(shard, Merged((part(2), part(3)), (run,), False)) == ShardParts(part(1), (run, part(4), part(5)))
@@ -153,16 +153,16 @@ def test_what_was_committed_during_a_merge_stays_behind_its_result() -> None:
         Merged((part(2), part(3)), (part(3, name="m"),), True),
     ],
 )
-def test_a_merge_of_runs_that_are_not_there_is_not_adopted(merged: Merged) -> None:
+def test_a_merge_of_missing_runs_is_not_adopted(merged: Merged) -> None:
     assert adopted(ShardParts(part(1), (part(2), part(3), part(4))), merged) is None
 
 
-def test_a_delta_follows_what_is_there() -> None:
+def test_a_delta_follows_the_existing_parts() -> None:
     assert merge(ShardParts(), [part(1)]) == ShardParts(None, (part(1),))
     assert merge(ShardParts(part(1), (part(2),)), [part(5)]) == ShardParts(part(1), (part(2), part(5)))
 
 
-def test_a_snapshot_takes_the_place_of_what_is_there() -> None:
+def test_a_snapshot_replaces_the_existing_parts() -> None:
     before = ShardParts(part(1), (part(2), part(4)))
     assert merge(before, [part(9)], part(4, name="s")) == ShardParts(part(4, name="s"), (part(9),))
     assert merge(before, (), part(4, name="s")) == ShardParts(part(4, name="s"))
@@ -178,7 +178,7 @@ def test_levels_of_one_batch_add_a_delta_each() -> None:
 
 
 @pytest.mark.parametrize("deltas", [[part(4)], [part(3)], [part(5), part(6)]])
-def test_deltas_that_are_not_of_the_next_commit_are_refused(deltas: list[PartRef]) -> None:
+def test_deltas_of_another_commit_than_the_next_are_refused(deltas: list[PartRef]) -> None:
     with pytest.raises(StateError, match="not of one commit after 4"):
         merge(ShardParts(None, (part(4),)), deltas)
 

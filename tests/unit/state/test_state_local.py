@@ -73,7 +73,7 @@ several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], 
 
 @several
 @given(commits)
-def test_a_copy_is_what_a_dict_would_be(folders: Folders, commits: list[tuple[Tables | None, bool, bool]]) -> None:
+def test_a_copy_equals_a_dict(folders: Folders, commits: list[tuple[Tables | None, bool, bool]]) -> None:
     """Each commit may bring a delta and a snapshot; one copy follows now and then, another starts at the end."""
     history, copy = History(folders.new()), folders.copy()
     for changed, snapshot, follow in commits:
@@ -325,7 +325,7 @@ def test_closed_copies_open_again(folders: Folders) -> None:
     assert read(copies.shard(0)) == history.expected()
 
 
-def test_copies_that_nobody_reads_are_let_go_of_and_open_again(folders: Folders) -> None:
+def test_unused_copies_are_released_and_opened_again(folders: Folders) -> None:
     history, copy = History(folders.new()), folders.copy()
     history.commit({"t": {b"a": b"1"}})
     catch_up(copy, history)
@@ -355,7 +355,7 @@ def test_a_process_opens_no_more_shards_than_the_file_limit_allows(folders: Fold
     state.close()
 
 
-def test_a_process_is_crowded_by_what_it_has_mapped(folders: Folders) -> None:
+def test_a_process_counts_its_mapped_bytes(folders: Folders) -> None:
     copies = LocalCopies.at(folders.new())
     assert copies.crowded(limit=0)
     assert not copies.crowded(limit=1 << 40)
@@ -403,7 +403,7 @@ def test_a_copy_that_is_no_lmdb_file_is_named(tmp_path: Path) -> None:
         LocalCopies(tmp_path).shard(2)
 
 
-def test_folder_names_tell_jobs_lineages_and_boots_apart() -> None:
+def test_folder_names_distinguish_jobs_lineages_and_boots() -> None:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert folder_name("job", "l1") == f"job-l1-{boot}"
     assert "/" not in folder_name("a/b", "l1")
@@ -499,7 +499,9 @@ def test_opening_is_tried_again_while_others_enlarge_or_remove_the_copy(
     assert not failures
 
 
-def test_what_opening_again_cannot_help_is_told_at_once(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_that_reopening_cannot_cure_are_reported_at_once(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
     attempts: list[object] = []
 
     def never(*arguments: object, **options: object) -> object:
@@ -515,7 +517,7 @@ def test_what_opening_again_cannot_help_is_told_at_once(folders: Folders, monkey
 @pytest.mark.parametrize(
     "error", [lmdb.DiskError("mdb_put: No space left on device"), lmdb.Error("Disk quota exceeded")]
 )
-def test_a_full_local_disk_says_so_with_its_folder(
+def test_a_full_local_disk_is_reported_with_its_folder(
     folders: Folders, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def full(*arguments: object) -> None:

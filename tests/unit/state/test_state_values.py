@@ -237,7 +237,7 @@ def test_a_value_of_another_type_than_declared_is_refused_at_writing(declared: A
         (dt.datetime(2024, 1, 1, tzinfo=type("Zone", (dt.tzinfo,), {"utcoffset": lambda *_: None})()), "the time zone"),
     ],
 )
-def test_what_would_not_come_back_says_why(value: Any, reason: str) -> None:
+def test_a_value_that_cannot_be_read_back_is_refused_with_the_reason(value: Any, reason: str) -> None:
     with pytest.raises(StepError, match=reason):
         msgpack_codec().encode(value)
 

@@ -180,7 +180,7 @@ def test_tools_read_a_head_and_an_older_program_refuses_it():
         msgpack_codec(list[list[tuple[int, int, bool]]]).decode(raw)
 
 
-def test_a_segment_that_is_lost_or_damaged_is_told_with_its_key():
+def test_a_lost_or_damaged_segment_is_reported_with_its_key():
     committed = stored(*range(20))
     first = min(committed.tables[SEGMENTS])
     committed.tables[SEGMENTS][first] = b"\xc1"
@@ -191,7 +191,7 @@ def test_a_segment_that_is_lost_or_damaged_is_told_with_its_key():
         committed.begin()[1].get("k")[0].take(5)
 
 
-def test_a_damaged_head_is_told_with_its_key():
+def test_a_damaged_head_is_reported_with_its_key():
     committed = stored(*range(20))
     committed.tables[TABLE][to_stored("k")] = b"\xc7\x01\x10\xc1"
     with pytest.raises(CorruptError, match="step 'join', key 'k': 4 bytes of state are no head of segments"):

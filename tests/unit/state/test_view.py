@@ -192,7 +192,7 @@ def test_any_history_is_that_of_a_dict_when_memory_is_short(jobs, few_keys_in_me
     check_history(jobs(), *history)
 
 
-def test_keys_that_are_in_memory_when_it_runs_out_are_still_there(jobs, few_keys_in_memory):
+def test_keys_survive_a_spill_to_disk(jobs, few_keys_in_memory):
     task = jobs().task()
     state = state_of(task)
     for key in "abc":
@@ -245,7 +245,7 @@ def test_tables_are_apart(jobs):
     assert job.commit(task) == {"left": {"a": b"\x01"}, "left/timers": {"a": b"\x02"}, "raw": {"a": b"\x03"}}
 
 
-def test_a_raw_table_gives_what_was_put_before_what_is_committed(jobs):
+def test_a_raw_table_gives_new_values_before_committed_ones(jobs):
     job, stored = jobs(), to_stored("a")
     shard = shard_of("a", N_SHARDS)
     task = job.task()

@@ -131,7 +131,7 @@ def test_create_reaches_the_disk_before_it_returns(tmp_path, monkeypatch):
     assert steps == ["fsync", "fsync", "fdatasync", "link", "fsync"], "new folders reach the disk too"
 
 
-def test_an_object_deleted_while_create_compares_is_created_anew(tmp_path, monkeypatch):
+def test_an_object_deleted_while_create_compares_is_created_again(tmp_path, monkeypatch):
     store = open_store(str(tmp_path))
     store.create("a", b"old")
     real, calls = type(store).read, []

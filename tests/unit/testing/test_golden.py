@@ -33,7 +33,7 @@ def test_a_sound_program_passes_and_gives_the_plain_result():
     assert len(result.outputs["sums"]) == 60
 
 
-def test_a_job_may_be_given_as_it_is():
+def test_a_job_may_be_given_directly():
     job = program()
     golden(job, {"in": RECORDS}, runs=2)
     assert job.graph.nodes[3].operator.sink.records == []

@@ -43,14 +43,14 @@ def test_batches_may_be_given_one_by_one_at_any_parallelism(tmp_path):
     assert result.checkpoint.batch == 1
 
 
-def test_a_sink_of_the_program_that_collects_goes_on_collecting(tmp_path):
+def test_a_collecting_sink_of_the_program_keeps_collecting(tmp_path):
     out = collect()
     result = run_in_memory(clicks(tmp_path, out), {"in": RECORDS})
     assert out.records == result.outputs["out"]
     assert len(out.records) == 3
 
 
-def test_each_run_has_a_state_of_its_own_unless_a_place_is_named(tmp_path):
+def test_each_run_has_its_own_state_unless_a_place_is_named(tmp_path):
     job = clicks(tmp_path)
     assert run_in_memory(job, {"in": RECORDS}).states == run_in_memory(job, {"in": RECORDS}).states
     state = f"file://{tmp_path}/kept"
@@ -63,7 +63,7 @@ def test_an_unknown_source_is_named(tmp_path):
         run_in_memory(clicks(tmp_path), {"other": []})
 
 
-def test_a_misspelt_source_is_told_with_the_one_that_was_meant():
+def test_a_misspelt_source_is_refused_with_the_nearest_name():
     job = Job("clicks")
     for name in ("orders", "payments"):
         job.source(name, files("in"), value=int).sink(f"out-{name}", collect())
@@ -90,7 +90,7 @@ def test_one_record_in_place_of_a_list_is_refused(tmp_path, given):
 
 
 @pytest.mark.parametrize("given", [("limit", 2), CRASH(), None])
-def test_what_is_neither_a_batch_nor_a_marker_is_refused(given):
+def test_a_value_that_is_no_batch_or_marker_is_refused(given):
     with pytest.raises(ConfigError, match=r"is neither a batch, such as .* nor a CELL, PAUSE or RESCALE"):
         run_in_memory(live(), [{"in": [1]}, given])
 

@@ -25,7 +25,7 @@ def job(name: str, *, time="at", **options) -> tuple[Job, object]:
 
 
 @pytest.mark.parametrize("number", [0, 10, 1.5, 60_000_000_000])
-def test_a_bare_number_is_no_duration_and_the_hint_says_what_is(number):
+def test_a_bare_number_is_refused_as_duration_with_a_hint(number):
     hint = rf"is {number}, a number without a unit; write '{number} s', '{number} ms' or the like, or a timedelta"
     for refused in (
         lambda: tumbling(number),
@@ -65,7 +65,7 @@ def test_integers_without_a_unit_are_refused_with_a_suggested_unit(unit, name, f
     assert out.records[0]["start"] == int(NINE.timestamp()) * 10**9, "integers went in, and ns come out"
 
 
-def test_an_integer_that_is_no_time_in_any_unit_is_asked_for_one():
+def test_an_integer_that_is_no_time_in_any_unit_is_refused():
     made, stream = job("small")
     stream.sink("out", collect())
     with MemoryRun(made) as run, pytest.raises(StepError, match=r"the year 1970; name it in .*'s', 'ms', 'us' or"):

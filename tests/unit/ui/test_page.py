@@ -52,7 +52,7 @@ def confirm(page, code):
     return asked(page, f"/api/changes/{code}", body={}, Authorization=f"Bearer {TOKEN}")
 
 
-def test_the_list_of_jobs_tells_state_rate_lag_and_the_last_error(page):
+def test_the_list_of_jobs_shows_state_rate_lag_and_the_last_error(page):
     (job,) = answer(page, "/api/jobs")
     # What came to the sources of a job that does not run, nobody knows.
     assert (job["name"], job["state"], job["rows_behind"]) == ("clicks", "failed", None)
@@ -93,7 +93,7 @@ def test_keys_are_browsed_by_prefix(page):
     assert (found["rows"], found["complete"]) == ([{"key": "ada", "value": 2}], True)
 
 
-def test_a_checkpoint_says_what_changed_in_it(page):
+def test_a_checkpoint_shows_its_changes(page):
     (table,) = answer(page, "/api/diff?job=clicks&before=1&after=2")["tables"]
     assert (table["table"], table["added"]) == ("count", 3)
     assert HOSTILE in [change["key"] for change in table["samples"]]
@@ -184,7 +184,7 @@ def test_a_job_in_its_first_start_is_listed_and_can_be_stopped(url, page):
     assert "first" not in states(url), "nothing is left of it"
 
 
-def test_a_first_start_that_was_killed_or_failed_is_told_as_that(url):
+def test_a_killed_or_failed_first_start_is_shown_as_such(url):
     begun(url, "failed").release(failed=True)
     run = begun(url, "killed")
     run.release()
@@ -301,7 +301,7 @@ def test_vendored_libraries_carry_their_licences():
         assert f"{library}-LICENSE" in names
 
 
-def test_answers_say_what_a_browser_may_do_with_them(page):
+def test_answers_restrict_what_a_browser_may_do(page):
     import urllib.request
 
     with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/") as got:

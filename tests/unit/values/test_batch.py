@@ -135,7 +135,7 @@ def test_a_function_that_reads_a_missing_column_gets_the_whole_value():
     assert Batch(ROW, columns=COLUMNS).values_read(None) == Batch(ROW, columns=COLUMNS).values
 
 
-def test_values_that_are_made_already_are_those_that_a_function_gets():
+def test_values_that_exist_already_are_passed_to_functions():
     batch = Batch(DICT, columns=COLUMNS)
     batch.values[0]["n"] = 7
     assert batch.values_read(FieldsRead(frozenset({"n"}), "item")) is batch.values

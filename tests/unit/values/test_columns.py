@@ -28,7 +28,7 @@ def test_times_are_those_of_to_pylist(zone, unit):
     check()
 
 
-def test_the_hour_that_comes_twice_is_told_apart():
+def test_the_repeated_hour_is_distinguished():
     # Half past two, summer time and then winter time.
     instants = pa.array([1_792_888_200, 1_792_891_800], pa.int64()).cast(pa.timestamp("s", "Europe/Berlin"))
     first, second = values(instants)

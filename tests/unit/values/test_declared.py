@@ -55,7 +55,7 @@ def test_times_are_in_utc_and_types_without_a_column_are_left_as_they_are():
     assert dated == Dated(when.replace(tzinfo=datetime.UTC), when.date(), Color.RED, ["a"])
 
 
-def test_a_lacking_column_is_named_with_those_that_are_there():
+def test_a_missing_column_is_named_with_the_existing_ones():
     with pytest.raises(StepError, match="lack the column amount, share of Click; they have user"):
         as_declared(pa.RecordBatch.from_pydict({"user": ["a"]}), CLICK)
 

@@ -41,7 +41,7 @@ def test_a_key_of_several_columns_needs_all_of_them():
     assert [row and row["n"] for row in found] == [20, 30, None, None]
 
 
-def test_keys_with_equal_hashes_are_told_apart(monkeypatch):
+def test_keys_with_equal_hashes_are_distinguished(monkeypatch):
     monkeypatch.setattr(keyed_table, "hashes_of", lambda keys: np.full(len(keys[0]), 5, np.int64))
     table = KeyedTable.of(NAMES, ["name"])
     assert [row and row["n"] for row in rows_of(table, pa.array(["eve", "zoe", "ada", "bob"]))] == [3, None, 1, 2]

@@ -189,7 +189,7 @@ def test_records_take_the_columns_they_have_fields_for_in_any_order():
     assert shape_of(Point).values(columns) == [Point(7, 1.5)]
 
 
-def test_a_record_that_does_not_fit_says_which_and_why():
+def test_a_record_that_does_not_fit_is_named_with_the_reason():
     columns = pa.RecordBatch.from_pydict({"name": ["a"], "at": [{"x": "seven", "y": 1.0}]})
     with pytest.raises(StepError, match=r"'seven'.*does not fit Place: Expected `int`, got `str` - at `\$.at.x`"):
         shape_of(Place).values(columns)
@@ -221,7 +221,7 @@ def test_a_declared_type_has_a_shape(declared, kind):
     assert shape_of(declared).kind == kind
 
 
-def test_types_that_have_no_column_say_what_has():
+def test_types_without_a_column_form_are_refused_with_alternatives():
     class Color(enum.Enum):
         RED = 1
 
