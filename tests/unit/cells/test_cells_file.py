@@ -14,7 +14,7 @@ import pytest
 
 from support.waiting import IN_TIME, SOON, eventually
 from tidewheel import cells
-from tidewheel._cells.backends import inotify
+from tidewheel._core import inotify
 from tidewheel.cells import AccessRefused, Offline
 from tidewheel.errors import ConfigError
 

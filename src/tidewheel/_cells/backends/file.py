@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import threading
 
-from tidewheel._cells.backends import inotify
 from tidewheel._cells.backends.base import Listener
 from tidewheel._cells.backends.chained import ChainedBackend, folder_of, path_of
 from tidewheel._cells.deadline import Deadline
 from tidewheel._cells.errors import AccessRefused, CellError, Offline
+from tidewheel._core import inotify
 from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._storage.file import FileStore, make_folder
 from tidewheel.errors import StorageError

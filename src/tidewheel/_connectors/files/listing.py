@@ -8,17 +8,22 @@ import re
 import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from tidewheel._connectors.files.choose import ListedFile
 from tidewheel._connectors.files.paths import local_path
 from tidewheel._connectors.files.taken import TakenFiles
+from tidewheel._core.inotify import Watch, open_watch
 from tidewheel._storage import Store, open_store
 from tidewheel.errors import StorageError
 
 _TEMPORARY = (".tmp", ".crc", ".part", ".partial", ".inprogress", ".crdownload", "~")
+_LARGE = 10_000
+"""Folders with so many names are watched."""
+_LISTED_AGAIN_S = 60.0
+"""How long a watched folder that changes is not listed as a whole."""
 _UNSETTLED_NS = 2 * 10**9
 """A folder that changed less than this before it was listed may change again without another time."""
 
@@ -52,9 +57,15 @@ class Listing(ABC):
     def files(self, taken: TakenFiles, after: str = "") -> list[ListedFile]:
         """Return all files that are not taken; an object store lists only paths behind `after`, which takes fewer requests."""
 
+    def forget(self) -> None:  # noqa: B027
+        """Look at everything again: files that were taken are not taken any more."""
+
+    def close(self) -> None:  # noqa: B027
+        """Release resources of the system."""
+
     @abstractmethod
     def again(self) -> Listing:
-        """Return another listing of the same, for another thread."""
+        """Return another listing of the same, for another thread. It need not be closed."""
 
     root: str
     """The path or URL of the source."""
@@ -72,23 +83,55 @@ class Listing(ABC):
         """Return where tasks open a file: its path on the disk, or its path in a store."""
 
 
-def listing(path: str, pattern: Pattern) -> Listing:
-    """Return what lists a path or URL."""
+def listing(path: str, pattern: Pattern, *, watches: bool = False) -> Listing:
+    """Return what lists a path or URL. If it `watches` large folders, it must be closed."""
     local = local_path(path)
     if local is not None:
-        return LocalListing(local, pattern)
+        return LocalListing(local, pattern, _LARGE if watches else None)
     # Spark's users write s3a for what all others call s3.
     return StoreListing(open_store(re.sub("^s3[an]:", "s3:", path)), pattern)
 
 
-class LocalListing(Listing):
-    """Lists folders of this machine. A folder that has not changed since it was listed is not looked through again."""
+class _Folder(NamedTuple):
+    """What the last look at a folder has found."""
 
-    def __init__(self, root: str, pattern: Pattern) -> None:
-        """Take a folder, or a glob of folders and files."""
-        self.root, self.pattern = os.path.normpath(root), pattern
-        self._quiet: dict[str, tuple[int, list[str]]] = {}
-        """By folder in which all files were skipped: when it changed last, and the folders in it."""
+    changed: int
+    """When the folder had changed last."""
+    folders: list[str]
+    waiting: set[str]
+    """The names of files that were not taken."""
+    listed_at: float
+    """When all names were listed."""
+    settled: bool
+    """Whether all names were listed so long after the last change that another change has another time."""
+    watched: bool
+    """Whether the system reports names that appear."""
+
+    def needs_no_listing(self, changed: int, appeared: bool) -> bool:
+        """Return whether there can be no other names than those that are known and those that have appeared."""
+        if changed == self.changed and self.settled and not appeared:
+            return True
+        if not self.watched or time.monotonic() - self.listed_at > _LISTED_AGAIN_S:
+            return False
+        # Without a report, another host may have made the change.
+        return appeared or changed == self.changed
+
+
+class LocalListing(Listing):
+    """Lists folders of this machine.
+
+    A folder that has not changed since it was listed is not listed again. In a large folder that is watched, only the names
+    that appear are looked at, as the system reports them. A change without a report leads to a full listing. A report that is
+    missed, for example of a network file system, delays a file by a minute at most.
+    """
+
+    def __init__(self, root: str, pattern: Pattern, watched_from: int | None = None) -> None:
+        """Take a folder, or a glob of folders and files; folders with at least `watched_from` names are watched."""
+        self.root, self.pattern, self._watched_from = os.path.normpath(root), pattern, watched_from
+        self._known: dict[str, _Folder] = {}
+        self._watch: Watch | None = None
+        self._appeared: dict[str, set[str]] = {}
+        """Reported names, by folder, that were not looked at."""
 
     def files(self, taken: TakenFiles, after: str = "") -> list[ListedFile]:
         found: list[ListedFile] = []
@@ -100,6 +143,15 @@ class LocalListing(Listing):
         # Folders that a glob finds may contain each other.
         return list(dict.fromkeys(found))
 
+    def forget(self) -> None:
+        self._known.clear()
+
+    def close(self) -> None:
+        self._known.clear()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
     def _roots(self) -> list[str]:
         if os.path.isdir(self.root) or not is_glob(self.root):
             return [self.root]
@@ -107,29 +159,66 @@ class LocalListing(Listing):
 
     def _walk(self, folder: str, taken: TakenFiles, found: list[ListedFile]) -> None:
         try:
-            now, changed = time.time_ns(), os.stat(folder).st_mtime_ns
-            quiet = self._quiet.get(folder)
-            if quiet is None or quiet[0] != changed:
-                before = len(found)
-                folders = self._scan(folder, taken, found)
-                self._quiet.pop(folder, None)
-                if len(found) == before and now - changed > _UNSETTLED_NS:
-                    self._quiet[folder] = changed, folders
-            else:
-                folders = quiet[1]
+            known = self._known[folder] = self._look_at(folder, taken, found)
         except FileNotFoundError:
+            self._known.pop(folder, None)
             if folder == self.root:
                 raise StorageError(f"the folder {folder} of a source is gone; put it back") from None
             return  # A partition was removed meanwhile.
         except OSError as error:
             raise StorageError(f"the folder {folder} of a source cannot be listed: {error.strerror}") from error
-        for inner in folders:
+        for inner in known.folders:
             self._walk(inner, taken, found)
 
-    def _scan(self, folder: str, taken: TakenFiles, found: list[ListedFile]) -> list[str]:
-        """Add the files of a folder and return the folders in it. A file that is taken costs no more than its name."""
-        folders = []
-        for name in taken.others(folder, os.listdir(folder)):
+    def _look_at(self, folder: str, taken: TakenFiles, found: list[ListedFile]) -> _Folder:
+        """Add the files of a folder that are not taken."""
+        now, changed = time.time_ns(), os.stat(folder).st_mtime_ns
+        appeared = self._reported(folder)
+        known = self._known.get(folder)
+        if known is not None and known.needs_no_listing(changed, bool(appeared)):
+            if appeared:
+                # A change after the reports were read is reported at the next look.
+                changed = os.stat(folder).st_mtime_ns
+            folders, files = self._scan(folder, taken.others(folder, known.waiting | appeared))
+            known = known._replace(
+                changed=changed,
+                folders=sorted({*known.folders, *folders}) if folders else known.folders,
+                settled=known.settled and not appeared,
+            )
+        else:
+            watched = known is not None and known.watched and self._watches(folder)
+            listed_at, names = time.monotonic(), os.listdir(folder)
+            if not watched and self._watched_from is not None and len(names) >= self._watched_from:
+                # Names that appear between a listing and the beginning of the watch are not reported.
+                watched = self._watches(folder)
+                names = os.listdir(folder)
+            folders, files = self._scan(folder, taken.others(folder, names))
+            known = _Folder(changed, sorted(folders), set(), listed_at, now - changed > _UNSETTLED_NS, watched)
+        found += files
+        return known._replace(waiting={os.path.basename(file.path) for file in files})
+
+    def _reported(self, folder: str) -> set[str]:
+        """Return the names that have appeared in a folder, as far as the system has reported them."""
+        reported = {} if self._watch is None else self._watch.appeared()
+        if reported is None:  # Too many for the system.
+            self._known = {path: known for path, known in self._known.items() if not known.watched}
+            self._appeared.clear()
+        for path, names in (reported or {}).items():
+            self._appeared.setdefault(path, set()).update(names)
+        return self._appeared.pop(folder, set())
+
+    def _watches(self, folder: str) -> bool:
+        """Watch a folder; return whether that is possible."""
+        self._watch = self._watch or open_watch()
+        try:
+            return self._watch.add(folder)
+        except OSError:
+            return False  # This user watches as many folders as the system allows.
+
+    def _scan(self, folder: str, names: Iterable[str]) -> tuple[list[str], list[ListedFile]]:
+        """Return the folders and the files with these names. A name that the source does not take costs no system call."""
+        folders, files = [], list[ListedFile]()
+        for name in names:
             is_folder, is_file = self.pattern.takes_folder(name), self.pattern.takes_file(name)
             if is_folder or is_file:
                 path = os.path.join(folder, name)
@@ -137,8 +226,8 @@ class LocalListing(Listing):
                 if is_folder and status is not None and stat.S_ISDIR(status.st_mode):
                     folders.append(path)
                 elif is_file:
-                    found += _as_file(path, status)
-        return sorted(folders)
+                    files += _as_file(path, status)
+        return folders, files
 
     def again(self) -> Listing:
         return LocalListing(self.root, self.pattern)

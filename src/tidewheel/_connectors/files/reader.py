@@ -192,6 +192,7 @@ class FilesReader(SourceReader):
         for file in given_back:
             self._taken.discard(file.path)
         if given_back:
+            self._listing.forget()
             self._waiting = waiting([*given_back, *self._waiting], (), self._limits._replace(settle_ms=0), 0)
 
     def _last_path(self) -> str:
@@ -239,6 +240,9 @@ class FilesReader(SourceReader):
         taken = self._place(position).files
         for number in [number for number in self._open if number < taken]:
             self._last_name = max(self._last_name, self._open.pop(number).path)
+
+    def close(self) -> None:
+        self._listing.close()
 
 
 def _one_of_each_name(files: list[ListedFile]) -> list[ListedFile]:

@@ -190,7 +190,7 @@ class FileSource(Source):
         check_folder(self.path)
         source = self.resolved
         source.options.check_format(source._format)
-        found = listing(self.path, self.options.pattern)
+        found = listing(self.path, self.options.pattern, watches=True)
         schema = source._columns(found)
         splits = FileSplits(source._format, schema, self.options)
         return FilesReader(found, self.options.limits, splits, by_name_only=self.options.by_name_only)

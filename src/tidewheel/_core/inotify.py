@@ -6,6 +6,7 @@ them. Where inotify is not available, `open_watch` returns a watch that polls ev
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -32,6 +33,9 @@ class Watch(Protocol):
 
     def wait(self, timeout: float) -> set[str] | None:
         """Return the folders in which files appeared; None if all folders must be checked."""
+
+    def appeared(self) -> dict[str, set[str]] | None:
+        """Return the names that have appeared, by folder, since the last call; None if some were missed. Does not wait."""
 
     def clear(self) -> None:
         """Forget all folders."""
@@ -85,22 +89,34 @@ class _Inotify:
         ready = {descriptor for descriptor, _ in self._poll.poll(timeout * 1000)}
         if self._woken in ready:
             os.read(self._woken, 1024)
-        changed: set[str] = set()
-        if self._descriptor not in ready:
-            return changed
+        found: dict[str, set[str]] = {}
+        complete = self._descriptor not in ready or self._read(found)
+        return set(found) if complete else None
+
+    def appeared(self) -> dict[str, set[str]] | None:
+        found: dict[str, set[str]] = {}
+        complete = True
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                complete = self._read(found) and complete
+        return found if complete else None
+
+    def _read(self, found: dict[str, set[str]]) -> bool:
+        """Add the next events by folder; return False if the system has dropped some."""
         data = os.read(self._descriptor, 1 << 16)
         at = 0
+        complete = True
         while at < len(data):
             number, mask, _, length = _EVENT.unpack_from(data, at)
+            name = data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
             at += _EVENT.size + length
-            if mask & _OVERFLOW:
-                return None
+            complete = complete and not mask & _OVERFLOW
             folder = self._folders.get(number)
             if folder is not None:
-                changed.add(folder)
+                found.setdefault(folder, set()).update([os.fsdecode(name)] if name else [])
             if mask & _IGNORED:
                 self._folders.pop(number, None)
-        return changed
+        return complete
 
     def clear(self) -> None:
         with self._lock:
@@ -127,6 +143,9 @@ class _Polling:
 
     def wait(self, timeout: float) -> set[str] | None:
         time.sleep(min(timeout, _POLL_S))
+        return None
+
+    def appeared(self) -> dict[str, set[str]] | None:
         return None
 
     def clear(self) -> None:
