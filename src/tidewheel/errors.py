@@ -76,6 +76,9 @@ class StorageError(TidewheelError):
 class NotFound(StorageError):
     """There is nothing at that path."""
 
+    job: str | None = None
+    """The job that does not exist, if a job was looked for."""
+
 
 class AccessDenied(StorageError):
     """The store refuses this user."""

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from tidewheel._core.logs import logger
 from tidewheel._observe.logs import is_json
-from tidewheel.errors import HeldError, TidewheelError
+from tidewheel.errors import HeldError, NotFound, TidewheelError
 
 _LOG = logger(__name__)
 
@@ -69,10 +69,9 @@ class Commands(TyperGroup):
 
 def _profiles_with_state(error: TidewheelError) -> str:
     """Return a hint for a job that was not found, which may have been started with a profile."""
-    from tidewheel._checkpoint.tools.savepoint import NoSuchJob
     from tidewheel._spark.config_file import FILE, states
 
-    places = states(FILE) if isinstance(error, NoSuchJob) else {}
+    places = states(FILE) if isinstance(error, NotFound) and error.job is not None else {}
     if not places:
         return ""
     options = ", ".join(f"--state {url} ({table})" for table, url in places.items())

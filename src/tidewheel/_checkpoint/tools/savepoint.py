@@ -13,21 +13,19 @@ At = int | str | None
 """A sequence, the name of a savepoint, or None for the newest."""
 
 
-class NoSuchJob(NotFound):
-    """There is no job of a name at a state URL."""
-
-
 def job_at(store: Store, job: str) -> StreamCheckpoints:
-    """Return the checkpoints of a job; raise `NoSuchJob`, with the existing jobs, if it has none."""
+    """Return the checkpoints of a job; raise `NotFound`, with the existing jobs, if it has none."""
     checkpoints = StreamCheckpoints(store, job)
     if checkpoints.latest() is None:
         known = CheckpointStore(store).streams()
         nothing = "there is no job at all. If its state is elsewhere, say where, with --state (state=)"
         there = f"the jobs there are {', '.join(map(repr, known))}" if known else nothing
-        raise NoSuchJob(
+        error = NotFound(
             f"there is no checkpoint of a job {job!r} at {store.url}: it has not been started there, or is still starting; "
             f"{there}"
         )
+        error.job = job
+        raise error
     return checkpoints
 
 
