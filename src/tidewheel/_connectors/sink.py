@@ -69,7 +69,7 @@ class Sink(ABC, Generic[Written]):
     """
 
     guarantee: Guarantee
-    retracts: ClassVar[bool] = False
+    retracts: bool = False
     """Whether `retract` can remove published output, so that the job can be restored to an earlier checkpoint."""
     minds_absent_fields: ClassVar[bool] = False
     """Whether a missing field differs from a null field: then records with different fields are written separately."""
@@ -78,14 +78,6 @@ class Sink(ABC, Generic[Written]):
         """Return this sink for a stream whose keys are in a column; None if the key is not written.
 
         A sink that writes a key uses this column unless it was given a key of its own. By default the sink is unchanged.
-        """
-        return self
-
-    def taking_changes(self, key: Sequence[str], deleted: str) -> Sink[Written]:
-        """Return this sink for a stream of `upserts`: rows with these key columns, and a boolean column of deletes.
-
-        A sink that changes rows by key uses both, unless it was given others. By default the sink is unchanged, and writes
-        the column of deletes like other columns.
         """
         return self
 

@@ -115,8 +115,9 @@ class StagedRecords(SinkPartition):
 class StagedBatches(SinkPartition):
     """Stage the rows of a task as Arrow, in order, in files of bounded size."""
 
-    def __init__(self, staging: Staging) -> None:
-        self._staging = staging
+    def __init__(self, staging: Staging, suffix: str = "arrow") -> None:
+        """Take the suffix of the files. It distinguishes several of one attempt."""
+        self._staging, self._suffix = staging, suffix
         self._who = f"sink {staging.sink!r}"
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
@@ -144,9 +145,8 @@ class StagedBatches(SinkPartition):
         return msgspec.msgpack.encode(msgspec.structs.replace(first, more=tuple(more)))
 
     def _stage(self) -> None:
-        # The suffix is unique in the attempt: those of other sinks end with "arrow", or begin with the name of the
-        # sink.
-        suffix = f"arrow-{len(self._files)}" if self._files else "arrow"
+        # The name is unique in the attempt: those of other sinks begin with the name of their sink.
+        suffix = f"{self._suffix}-{len(self._files)}" if self._files else self._suffix
         rows = sum(batch.num_rows for batch in self._batches)
         self._files.append(stage(self._staging, suffix, to_arrow(self._batches), rows))
         self._batches, self._bytes = [], 0
@@ -172,12 +172,16 @@ def to_arrow(batches: list[pa.RecordBatch]) -> bytes:
 
 def from_arrow(data: bytes) -> Iterator[pa.RecordBatch]:
     """Yield the batches that `to_arrow` wrote, each validated, because Arrow trusts offsets and texts."""
-    source = pa.BufferReader(data)
-    while source.tell() < len(data):
-        for batch in pa.ipc.open_stream(source):
-            batch.validate(full=True)
-            _check_names(batch.schema)
-            yield batch
+    for batch in from_arrow_file(pa.BufferReader(data), len(data)):
+        batch.validate(full=True)
+        _check_names(batch.schema)
+        yield batch
+
+
+def from_arrow_file(file: pa.NativeFile, size: int) -> Iterator[pa.RecordBatch]:
+    """Yield the batches that `to_arrow` wrote to a file of our own, without validation."""
+    while file.tell() < size:
+        yield from pa.ipc.open_stream(file)
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tidewheel._codecs.base import PayloadCodec, payload_codec
 from tidewheel._codecs.debezium import Change
+from tidewheel._connectors.keyed_rows import KeyedRows
 from tidewheel._connectors.sink import Sink
 from tidewheel._operators.aggregates.operator import ColumnAggregates
 from tidewheel._operators.field_getter import FieldGetter
@@ -568,8 +569,9 @@ class Stream(ColumnSteps[Value], CallSteps[Value], LookupSteps[Value], TimeSteps
 
         The input has changes of `codecs.debezium`, or records of your own, of which each is a whole row. An emitted row is a
         dict with the columns of the table and `_deleted`, which is true if the row was deleted. A change that changes
-        nothing emits nothing. Join other streams with the table by `as_of_join`. The sinks `delta` (`mode="merge"`) and
-        `postgres` (`mode="upsert"` or `"latest"`) take the stream as it is: they update and delete rows by `key`.
+        nothing emits nothing. Join other streams with the table by `as_of_join`. The sinks `delta` and `iceberg`
+        (`mode="merge"`) and `postgres` (`mode="upsert"` or `"latest"`) take the stream as it is: they update and delete rows by
+        `key`.
 
         - `key`: the columns of the primary key: one, or several.
         - `delete`: for records of your own, a column or a function of the record: if true, the row is deleted. The column
@@ -643,7 +645,8 @@ class Stream(ColumnSteps[Value], CallSteps[Value], LookupSteps[Value], TimeSteps
         chosen = key_name if key is None else key or None
         table = upserts_at(self.job.graph, self.port)
         if table is not None:
-            sink = sink.taking_changes(table.columns, DELETED)
+            if isinstance(sink, KeyedRows):
+                sink = sink.taking_changes(table.columns, DELETED)
             # Rows of upserts have the columns of their key.
             chosen = chosen if key is not None or len(table.columns) == 1 else None
         try:

@@ -1,4 +1,4 @@
-"""Upserts into tables of Delta and PostgreSQL follow the source table, deletes included."""
+"""Upserts into tables of Delta, Iceberg and PostgreSQL follow the source table, deletes included."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import random
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from support.debezium_events import history, message
 from tidewheel import Job, codecs, sinks
@@ -20,12 +21,20 @@ SENT = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["delta", "postgres", "postgres that creates"])
+@pytest.fixture(params=["delta", "iceberg", "postgres", "postgres that creates"])
 def target(request, tmp_path):
     """Yield the sink of a new table, and a function that returns its rows."""
     if request.param == "delta":
         url = str(tmp_path / "table")
         yield sinks.delta(url, mode="merge"), lambda: DeltaTable(url).to_pyarrow_table().to_pylist()
+        return
+    if request.param == "iceberg":
+        catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
+        read = load_catalog("default", **catalog).load_table
+        yield (
+            sinks.iceberg("shop.customers", catalog=catalog, mode="merge"),
+            lambda: read("shop.customers").scan().to_arrow().to_pylist(),
+        )
         return
     postgres, table = request.getfixturevalue("postgres"), f"upserted_{next(_numbers)}"
     creates = request.param.endswith("creates")

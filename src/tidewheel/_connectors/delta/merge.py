@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, unquote
 
+import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tidewheel._connectors.delta.columns import check_types
-from tidewheel._connectors.delta.sink import Delta, Evolve
-from tidewheel._connectors.files.table_columns import check_partitions
-from tidewheel._connectors.last_changes import DELETE, deletions, last_of_each
+from tidewheel._connectors.delta.sink import (
+    Delta,
+    DeltaRows,
+    Evolve,
+    RowToken,
+    TableActions,
+    is_staged,
+    read_row_token,
+    read_rows,
+)
+from tidewheel._connectors.delta.table import Action
+from tidewheel._connectors.files.data_files import DataFile, TaskFiles
+from tidewheel._connectors.files.merging import ChangesPartition, ChangesToken, KeySet, changes_of, without
+from tidewheel._connectors.files.table_columns import fitted
+from tidewheel._connectors.keyed_rows import DELETE, KeyedRows, RowKey
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
-from tidewheel._connectors.staging import PublishedRows, StagedBatches, together, typed
+from tidewheel._connectors.staging import published_batches, read_token
 from tidewheel._time.duration import Duration
-from tidewheel._values.expressions import Expression
 from tidewheel.errors import ConfigError, StepError
 
 if TYPE_CHECKING:
-    from deltalake import CommitProperties
+    pass
+
+_PLAIN = "/!$&'()+,:;=@"
+"""The characters that the Delta client leaves as they are in the paths of its log, besides letters, digits and `_.-~`."""
 
 
-class DeltaMerge(Delta):
-    """Exactly once: the changes of a batch and its marker are one commit of the table.
+class DeltaMerge(KeyedRows, Delta):
+    """Exactly once: the changes of a batch and its marker are one commit of the table."""
 
-    Tasks stage their changes. The driver reduces them to the last one of each key, and lets the Delta client merge them.
-    """
-
-    removes = True
+    merges = True
 
     def __init__(
         self,
@@ -38,133 +51,136 @@ class DeltaMerge(Delta):
         create: bool = True,
         evolve: Evolve | None = None,
         compact: Duration | None = None,
-        *,
-        key: str | Sequence[str] = (),
-        delete: str | Expression | None = None,
+        key: RowKey | None = None,
     ) -> None:
         super().__init__(url, partition_by, create, evolve, compact)
-        self.key = (key,) if isinstance(key, str) else tuple(key)
-        self.delete = delete
+        self._key = key or RowKey()
 
-    def keyed_by(self, column: str | None) -> DeltaMerge:
-        if self.key:
-            return self
-        if column is None:
-            raise ConfigError(
-                'a delta sink in the mode "merge" needs a key, and the stream has none: put key_by before it, or name '
-                "columns of the records with key="
-            )
-        keyed = copy.copy(self)
-        keyed.key = (column,)
-        return keyed
+    @property
+    def row_key(self) -> RowKey:
+        return self._key
 
-    def taking_changes(self, key: Sequence[str], deleted: str) -> DeltaMerge:
+    def with_row_key(self, key: RowKey) -> DeltaMerge:
         changed = copy.copy(self)
-        changed.key = self.key or tuple(key)
-        changed.delete = deleted if self.delete is None else self.delete
+        changed._key = key
         return changed
 
     def start(self, job: str) -> None:
         super().start(job)
-        lacking = [name for name in self.key if self.schema is not None and name not in self.schema.names]
+        lacking = [name for name in self._key.columns if self.schema is not None and name not in self.schema.names]
         if lacking:
             raise ConfigError(f"the Delta table at {self.location.url} has no column {', '.join(lacking)} for the key")
 
     def open(self, staging: Staging) -> SinkPartition:
-        return _Changes(self, staging)
+        return ChangesPartition(staging, self._key, DeltaRows(self, staging, self.partition_by))
 
     def publish(self, publication: Publication) -> None:
         if not publication.tokens:
             return
-        rows = PublishedRows(publication)
-
-        def schemas() -> list[pa.Schema]:
-            return [_without_flag(schema) for schema in rows.schemas()]
-
-        with self.opened(publication, schemas) as table:
-
-            def merge(properties: CommitProperties) -> None:
-                self.take_columns(table, publication, schemas)
-                (
-                    table.merge(
-                        self._last_changes(rows, publication.sink),
-                        " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in self.key),
-                        source_alias="s",
-                        target_alias="t",
-                        streamed_exec=False,
-                        commit_properties=properties,
-                    )
-                    .when_matched_delete(f"s.{DELETE}")
-                    .when_matched_update_all(except_cols=[DELETE])
-                    .when_not_matched_insert_all(f"NOT s.{DELETE}", except_cols=[DELETE])
-                    .execute()
-                )
-
-            self.location.commit(table, publication, merge)
-
-    def _last_changes(self, rows: PublishedRows, sink: str) -> pa.Table:
-        """Return the last change of each key, in the types of the table."""
-        last = last_of_each(together([pa.Table.from_batches([batch]) for batch in rows], sink), self.key, None)
-        return pa.Table.from_batches(
-            _flagged(self.fit_changes(batch.drop_columns([DELETE]), sink, rounds=True), batch.column(DELETE))
-            for batch in last.to_batches()
+        keys, tasks = changes_of([self._token(each, publication) for each in publication.tokens], publication)
+        rows = [(read_row_token(task.rows, publication.sink), task.replaced) for task in tasks if task.rows is not None]
+        self.change(
+            publication,
+            [token for token, _ in rows],
+            lambda actions: _Merge(actions, keys, f"sink {publication.sink!r}").actions(rows),
         )
 
-    def fit_changes(self, columns: pa.RecordBatch, sink: str, *, rounds: bool = False) -> pa.RecordBatch:
-        """Return the columns in the types of the table. Nulls are allowed everywhere, since deletions have only a key."""
-        lax = copy.copy(self)
-        lax.schema = None if self.schema is None else pa.schema([field.with_nullable(True) for field in self.schema])
-        return lax.fit(columns, f"sink {sink!r}", rounds=rounds)
+    def _token(self, token: bytes, publication: Publication) -> ChangesToken:
+        if is_staged(token):
+            # A task of an earlier version staged its changes, with a column that says which of them are deletions.
+            staging = Staging(
+                publication.store,
+                publication.job,
+                publication.sink,
+                publication.sequence,
+                f"{secrets.token_hex(6)}-0-0",
+            )
+            rows = DeltaRows(self, staging, self.partition_by, rounds=True)
+            changes = ChangesPartition(staging, RowKey(self._key.columns, DELETE), rows)
+            for batch in published_batches(publication, [token]):
+                changes.write(batch)
+            token = changes.prepare() or b""
+        return read_token(token, ChangesToken, publication.sink)
 
 
-class _Changes(StagedBatches):
-    """The changes of a task, in order, with a column that says which are deletions."""
+class _OldFile(NamedTuple):
+    """A file of the table."""
 
-    def __init__(self, sink: DeltaMerge, staging: Staging) -> None:
-        super().__init__(staging)
-        self._sink = sink
-
-    def write(self, columns: pa.RecordBatch) -> None:
-        if not columns.num_rows:
-            return
-        sink = self._sink
-        flags = deletions(columns, sink.delete, self._who)
-        if isinstance(sink.delete, str):
-            columns = columns.drop_columns([sink.delete])
-        self._check_keys(columns)
-        columns = typed(columns)
-        check_types(columns.schema, self._who)
-        if sink.partition_by:
-            check_partitions(columns.schema.names, sink.partition_by, self._who)
-        kept = columns.filter(pc.invert(flags))
-        if kept.num_rows:
-            sink.fit(kept, self._who)
-        fitting = _flagged(sink.fit_changes(columns, self._staging.sink), flags)
-        self.check_schema(fitting.schema)
-        super().write(fitting)
-
-    def _check_keys(self, columns: pa.RecordBatch) -> None:
-        for name in self._sink.key:
-            if name not in columns.schema.names:
-                raise StepError(
-                    f"{self._who}: the key is {', '.join(self._sink.key)}, but the records have "
-                    f"{', '.join(columns.schema.names)}"
-                )
-            if columns.column(name).null_count:
-                raise StepError(
-                    f"{self._who}: the key column {name!r} is null in a record; a row without a key cannot be merged"
-                )
+    path: str
+    size: int
+    partition: dict[str, pa.Scalar]
 
 
-def _flagged(columns: pa.RecordBatch, flags: pa.Array) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [*columns.columns, flags], schema=columns.schema.append(pa.field(DELETE, pa.bool_()))
-    )
+class _Merge:
+    """What a publication changes in the files of a table."""
 
+    def __init__(self, actions: TableActions, keys: KeySet, who: str) -> None:
+        self._actions, self._who = actions, who
+        self._keys = keys.of(actions.schema, who)
+        self._again = actions.begin()
 
-def _without_flag(schema: pa.Schema) -> pa.Schema:
-    return schema.remove(schema.get_field_index(DELETE))
+    def actions(self, rows: Sequence[tuple[RowToken, KeySet | None]]) -> list[Action]:
+        """Return the actions for the rows of tasks, each with the keys that later tasks changed too."""
+        from deltalake.transaction import RemoveAction
 
+        found: list[Action] = []
+        for token, replaced in rows:
+            if isinstance(token, TaskFiles) and replaced is not None:
+                token = self._rest(token, replaced)
+            found += self._actions.of([token])
+        now = time.time_ns() // 10**6
+        changed = without(self._old_files(), self._keys, self._read, self._again.write)
+        found += [RemoveAction(file.path, True, now, file.size) for file in changed]
+        return [*found, *self._actions.finished(self._again)]
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    def _rest(self, token: TaskFiles, replaced: KeySet) -> TaskFiles:
+        """Return the files of a task without those that have rows of these keys; write the other rows of these again."""
+
+        def read(file: DataFile, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+            return (self._fitted(batch, names) for batch in self._actions.rows(token, file, names))
+
+        changed = without(token.files, replaced.of(self._actions.schema, self._who), read, self._again.write)
+        return msgspec.structs.replace(token, files=tuple(file for file in token.files if file not in changed))
+
+    def _old_files(self) -> Iterator[_OldFile]:
+        """Yield the files of the table that may have rows of the keys, by their statistics."""
+        files = pa.table(self._actions.table.get_add_actions(flatten=True))
+        names = set(files.schema.names)
+        for place in range(files.num_rows):
+
+            def bounds(name: str, place: int = place) -> tuple[object, object] | None:
+                found = [
+                    files[column][place].as_py()
+                    for column in (f"partition.{name}", f"partition.{name}", f"min.{name}", f"max.{name}")
+                    if column in names
+                ]
+                return (found[0], found[1]) if len(found) > 1 else None
+
+            if self._keys.may_be_in(bounds):
+                partition = {
+                    name.removeprefix("partition."): files[name][place]
+                    for name in names
+                    if name.startswith("partition.")
+                }
+                yield _OldFile(self._path(files["path"][place].as_py()), files["size_bytes"][place].as_py(), partition)
+
+    def _path(self, logged: str) -> str:
+        """Return the path of a file by the path in the log, which the client will write there again."""
+        path = unquote(logged)
+        if "://" in path or quote(path, safe=_PLAIN) != logged:
+            raise StepError(
+                f"{self._who}: the log of the Delta table names its file {logged!r} in a way that the sink cannot name it: it "
+                "belongs to another table, or another writer escapes paths differently. Rewrite the file, for example "
+                "with OPTIMIZE, and start again"
+            )
+        return path
+
+    def _read(self, file: _OldFile, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        batches = read_rows(self._actions.place, file.path, file.size, file.partition, names)
+        return (self._fitted(batch, names) for batch in batches)
+
+    def _fitted(self, batch: pa.RecordBatch, names: Sequence[str] | None) -> pa.RecordBatch:
+        schema = self._actions.schema
+        if names is not None:
+            schema = pa.schema([schema.field(name) for name in names])
+        return fitted(batch, schema, self._who, "the table", rounds=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+import msgspec
 import pyarrow as pa
 
 from tidewheel._connectors.delta.columns import check_types, created
 from tidewheel._connectors.delta.statistics import statistics_of
-from tidewheel._connectors.delta.table import TableLocation, add_files, client
-from tidewheel._connectors.files.compaction import TARGET_BYTES, Compaction, TableSink
+from tidewheel._connectors.delta.table import Action, TableLocation, client
+from tidewheel._connectors.files.compaction import TARGET_BYTES, CompactingSink, Compaction
 from tidewheel._connectors.files.data_files import (
     DataFile,
     DataFilesPartition,
@@ -23,10 +23,12 @@ from tidewheel._connectors.files.data_files import (
     checked,
     is_output,
 )
-from tidewheel._connectors.files.places import place_at
+from tidewheel._connectors.files.merging import TableRows
+from tidewheel._connectors.files.places import Place, explained, place_at
 from tidewheel._connectors.files.table_columns import check_partitions, fitted, with_new
+from tidewheel._connectors.keyed_rows import RowKey
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
-from tidewheel._connectors.staging import PublishedRows, StagedRef, common_schema, published_batches, read_token, typed
+from tidewheel._connectors.staging import StagedRef, common_schema, published_batches, read_token, typed
 from tidewheel._core.urls import Url
 from tidewheel._storage.file import FileStore
 from tidewheel._time.duration import Duration
@@ -34,7 +36,7 @@ from tidewheel._values.expressions import Expression
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
 
@@ -79,18 +81,18 @@ def delta(
     if evolve not in (None, *get_args(Evolve)):
         raise ConfigError(f'evolve of a delta sink is "add" or None, not {evolve!r}')
     if mode == "merge":
-        return DeltaMerge(url, partition_by, create, evolve, compact, key=key, delete=delete)
+        return DeltaMerge(url, partition_by, create, evolve, compact, RowKey.of(key, delete))
     if key or delete is not None:
         raise ConfigError('key= and delete= of a delta sink need mode="merge"')
     return Delta(url, partition_by, create, evolve, compact)
 
 
-class Delta(TableSink):
+class Delta(CompactingSink):
     """Exactly once: a batch is one commit of the table, with the number of the batch as its transaction identifier."""
 
     guarantee = "exactly once"
-    removes: ClassVar[bool] = False
-    """Whether the sink removes rows of the table."""
+    merges: ClassVar[bool] = False
+    """Whether the sink replaces rows of the table."""
 
     def __init__(
         self,
@@ -132,56 +134,56 @@ class Delta(TableSink):
                 f"the Delta table at {self.location.url} is partitioned by {', '.join(partitions) or 'nothing'}, but "
                 f"partition_by is {', '.join(self.partition_by)}; remove partition_by, or write to another table"
             )
-        self.location.check_features(table, "the delta sink", ConfigError, removes=self.removes)
+        self.location.check_features(table, "the delta sink", ConfigError, merges=self.merges)
         self.partition_by = partitions
         self.schema = pa.schema(table.schema())
 
     def open(self, staging: Staging) -> SinkPartition:
-        return _DeltaPartition(self, staging, self.partition_by)
+        return DeltaRows(self, staging, self.partition_by)
 
-    def fit(self, columns: pa.RecordBatch, who: str, *, rounds: bool = False) -> pa.RecordBatch:
-        """Return the columns of records in the types of the table as the sink knows it."""
-        schema = self.schema or created(columns.schema)
-        if self.evolve:
-            schema = with_new(schema, created(columns.schema))
-        return fitted(columns, schema, who, "the table", rounds=rounds)
+    def columns_for(self, columns: pa.Schema) -> pa.Schema:
+        """Return the columns of the table, as the sink knows it, for records with these columns."""
+        schema = self.schema or created(columns)
+        return with_new(schema, created(columns)) if self.evolve else schema
 
     def publish(self, publication: Publication) -> None:
-        if not publication.tokens:
-            return
-        tokens = [_decoded(token, publication.sink) for token in publication.tokens]
+        tokens = [read_row_token(token, publication.sink) for token in publication.tokens]
+        if tokens:
+            self.change(publication, tokens, lambda actions: list(actions.of(tokens)))
+
+    def change(
+        self, publication: Publication, tokens: Sequence[RowToken], change: Callable[[TableActions], list[Action]]
+    ) -> None:
+        """Commit what `change` returns. The tokens are those of the rows of the publication."""
         written = [checked(token, publication) for token in tokens if isinstance(token, TaskFiles)]
+        staged = [msgspec.msgpack.encode(token) for token in tokens if isinstance(token, StagedRef)]
         files = [file for token in written for file in token.files]
         # Within a run, files are published right after they were written.
         unsure = self._table is None
 
         def schemas() -> list[pa.Schema]:
             found = [schema for token in written for schema in token.arrow_schemas()]
-            return found if len(written) == len(tokens) else [*found, *PublishedRows(publication).schemas()]
+            return [*found, *{batch.schema for batch in published_batches(publication, staged)}]
 
-        with self.opened(publication, schemas) as table:
-
-            def add(properties: CommitProperties) -> None:
-                if unsure:
-                    check_present(files, place_at(self.location.url), publication.sink)
-                self.take_columns(table, publication, schemas)
-                partition_by = tuple(table.metadata().partition_columns)
-                assert self.schema is not None
-                actions = list(_Actions(self, publication, self.schema, partition_by).of(tokens))
-                add_files(table, actions, properties)
-
-            self.location.commit(table, publication, add)
-
-    @contextmanager
-    def opened(self, publication: Publication, schemas: Callable[[], list[pa.Schema]]) -> Iterator[DeltaTable]:
-        """Yield the table; create it for rows with these schemas if there is none."""
         who = f"sink {publication.sink!r}"
         # Keep the table open: it includes our commits. Commits of other writers are found when ours conflicts with
         # them.
         table, self._table = self._table or self.location.open(who), None
         if table is None:
+            if not tokens:
+                # A table that is not there has no rows to delete.
+                return
             table = self.location.create(who, created(common_schema(schemas(), publication.sink)), self.partition_by)
-        yield table
+
+        def actions() -> list[Action]:
+            if unsure:
+                check_present(files, place_at(self.location.url), publication.sink)
+            if self.evolve and tokens:
+                self.location.add_columns(table, who, created(common_schema(schemas(), publication.sink)))
+            self.schema = pa.schema(table.schema())
+            return change(TableActions(self, table, publication))
+
+        self.location.commit(table, publication, actions, merges=self.merges)
         self._table = table
         self.compact_if_due()
 
@@ -190,13 +192,6 @@ class Delta(TableSink):
 
     def compacted_at(self) -> float | None:
         return self.location.compacted_at()
-
-    def take_columns(self, table: DeltaTable, publication: Publication, schemas: Callable[[], list[pa.Schema]]) -> None:
-        """Use the current columns of the table; add those that it lacks, if the sink may."""
-        if self.evolve:
-            columns = created(common_schema(schemas(), publication.sink))
-            self.location.add_columns(table, f"sink {publication.sink!r}", columns)
-        self.schema = pa.schema(table.schema())
 
     def collect(self, job: str, sink: str, *, dry_run: bool = False) -> list[str]:
         table = self.location.open(f"sink {sink!r}")
@@ -214,13 +209,21 @@ class Delta(TableSink):
         return {**super().__getstate__(), "_table": None}
 
 
-def _decoded(token: bytes, sink: str) -> TaskFiles | StagedRef:
-    """Decode a token: the files of a task, a map, or rows that a task of an earlier version has staged, an array."""
-    is_map = token[:1] and token[0] & 0xF0 == 0x80
-    return read_token(token, TaskFiles, sink) if is_map else read_token(token, StagedRef, sink)
+RowToken = TaskFiles | StagedRef
+"""The files of a task, or rows that a task of an earlier version has staged."""
 
 
-class _DeltaPartition(DataFilesPartition):
+def read_row_token(token: bytes, sink: str) -> RowToken:
+    """Decode the token of a task's rows: a map, or an array of an earlier version."""
+    return read_token(token, StagedRef, sink) if is_staged(token) else read_token(token, TaskFiles, sink)
+
+
+def is_staged(token: bytes) -> bool:
+    """Return whether a token is that of a task of an earlier version."""
+    return not token[:1] or token[0] & 0xF0 != 0x80
+
+
+class DeltaRows(DataFilesPartition, TableRows):
     """The data files of a task, with rows in the types of the table."""
 
     def __init__(self, sink: Delta, staging: Staging, partition_by: Sequence[str], *, rounds: bool = False) -> None:
@@ -229,14 +232,17 @@ class _DeltaPartition(DataFilesPartition):
         self._who = f"sink {staging.sink!r}"
         self._common: pa.Schema | None = None
 
+    def columns_for(self, columns: pa.Schema, *, only_keys: bool = False) -> pa.Schema:
+        check_types(columns, self._who)
+        if self._partition_by and not only_keys:
+            check_partitions(columns.names, self._partition_by, self._who)
+        return self._sink.columns_for(columns)
+
     def write(self, columns: pa.RecordBatch) -> None:
         if not columns.num_rows:
             return
         columns = typed(columns)
-        check_types(columns.schema, self._who)
-        if self._partition_by:
-            check_partitions(columns.schema.names, self._partition_by, self._who)
-        fitting = self._sink.fit(columns, self._who, rounds=self._rounds)
+        fitting = fitted(columns, self.columns_for(columns.schema), self._who, "the table", rounds=self._rounds)
         known = [] if self._common is None else [self._common]
         self._common = common_schema([*known, fitting.schema], self.staging.sink)
         self.add(fitting)
@@ -245,33 +251,66 @@ class _DeltaPartition(DataFilesPartition):
         return statistics_of(metadata)
 
 
-class _Actions:
+class TableActions:
     """Describe the files of a publication for the log of the table. Files that do not fit the table are written again.
 
     That is the case for the first batch of a new table, if tasks have inferred different types, and for a table whose types
     have changed since the tasks wrote.
     """
 
-    def __init__(self, sink: Delta, publication: Publication, schema: pa.Schema, partition_by: tuple[str, ...]) -> None:
-        self._sink, self._publication, self._schema, self._partition_by = sink, publication, schema, partition_by
+    def __init__(self, sink: Delta, table: DeltaTable, publication: Publication) -> None:
+        self.table = table
+        self.schema = pa.schema(table.schema())
+        self.place = place_at(sink.location.url)
+        self._sink, self._publication = sink, publication
+        self._partition_by = tuple(table.metadata().partition_columns)
 
-    def of(self, tokens: Iterable[TaskFiles | StagedRef]) -> Iterator[AddAction]:
-        for raw, token in zip(self._publication.tokens, tokens, strict=True):
+    def of(self, tokens: Iterable[RowToken]) -> Iterator[AddAction]:
+        """Yield the action that adds each file."""
+        for token in tokens:
             if isinstance(token, StagedRef):
-                # A task of an earlier version staged its rows.
-                yield from self._written_again(published_batches(self._publication, [raw]))
+                yield from self.written(published_batches(self._publication, [msgspec.msgpack.encode(token)]))
                 continue
             fits = [self._fits(schema) for schema in token.arrow_schemas()]
             for file in token.files:
                 if fits[file.columns] and token.partition_by == self._partition_by:
                     yield self._action(file)
                 else:
-                    yield from self._written_again(self._rows(token, file))
+                    yield from self.written(self.rows(token, file))
+
+    def written(self, rows: Iterable[pa.RecordBatch]) -> list[AddAction]:
+        """Write rows, and return the actions that add their files."""
+        partition = self.begin()
+        for batch in rows:
+            partition.write(batch)
+        return self.finished(partition)
+
+    def begin(self) -> DeltaRows:
+        """Begin files for rows that are already committed."""
+        publication = self._publication
+        attempt = f"{secrets.token_hex(6)}-0-0"
+        staging = Staging(publication.store, publication.job, publication.sink, publication.sequence, attempt)
+        return DeltaRows(self._sink, staging, self._partition_by, rounds=True)
+
+    def finished(self, partition: DeltaRows) -> list[AddAction]:
+        """Close these files, and return the actions that add them."""
+        token = partition.prepare()
+        written = () if token is None else read_token(token, TaskFiles, self._publication.sink).files
+        return [self._action(file) for file in written]
+
+    def rows(self, token: TaskFiles, file: DataFile, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task's file: all columns, or these."""
+        schema = token.arrow_schemas()[file.columns]
+        partition = {
+            name: pa.scalar(text, pa.string()).cast(schema.field(name).type)
+            for name, text in zip(token.partition_by, file.partition, strict=True)
+        }
+        return read_rows(self.place, file.path, file.size, partition, names)
 
     def _fits(self, columns: pa.Schema) -> bool:
-        known = {field.name: field for field in self._schema}
+        known = {field.name: field for field in self.schema}
         return all(name in known and known[name].type == columns.field(name).type for name in columns.names) and all(
-            field.nullable or field.name in columns.names for field in self._schema
+            field.nullable or field.name in columns.names for field in self.schema
         )
 
     def _action(self, file: DataFile) -> AddAction:
@@ -281,24 +320,21 @@ class _Actions:
         # The time is that of the commit: the clock of the store is not known here, and the log needs one.
         return AddAction(file.path, file.size, values, time.time_ns() // 10**6, True, file.statistics.decode())
 
-    def _written_again(self, rows: Iterable[pa.RecordBatch]) -> Iterator[AddAction]:
-        publication = self._publication
-        attempt = f"{secrets.token_hex(6)}-0-0"
-        staging = Staging(publication.store, publication.job, publication.sink, publication.sequence, attempt)
-        partition = _DeltaPartition(self._sink, staging, self._partition_by, rounds=True)
-        for batch in rows:
-            partition.write(batch)
-        token = partition.prepare()
-        for file in () if token is None else read_token(token, TaskFiles, publication.sink).files:
-            yield self._action(file)
 
-    def _rows(self, token: TaskFiles, file: DataFile) -> Iterator[pa.RecordBatch]:
-        from pyarrow import parquet
+def read_rows(
+    place: Place, path: str, size: int, partition: Mapping[str, pa.Scalar], names: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a data file and its partition: all columns, or those of these columns that it has."""
+    from pyarrow import parquet
 
-        schema = token.arrow_schemas()[file.columns]
-        content = pa.BufferReader(place_at(self._sink.location.url).store.read(file.path))
-        for batch in parquet.ParquetFile(content).iter_batches():
-            columns = {name: batch.column(name) for name in batch.schema.names}
-            for name, text in zip(token.partition_by, file.partition, strict=True):
-                columns[name] = pa.array([text] * batch.num_rows, pa.string()).cast(schema.field(name).type)
+    with explained("read", place.at(path)), place.read(path, size) as content:
+        file = parquet.ParquetFile(content)
+        stored = [
+            name for name in file.schema_arrow.names if name not in partition and (names is None or name in names)
+        ]
+        for batch in file.iter_batches(columns=stored):
+            columns = {name: batch.column(name) for name in stored}
+            for name, value in partition.items():
+                if names is None or name in names:
+                    columns[name] = pa.repeat(value, batch.num_rows)
             yield pa.RecordBatch.from_pydict(columns)

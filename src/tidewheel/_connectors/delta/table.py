@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -28,7 +28,9 @@ from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, 
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
-    from deltalake.transaction import AddAction
+    from deltalake.transaction import AddAction, RemoveAction
+
+Action: TypeAlias = "AddAction | RemoveAction"
 
 ADDING = faults.declare("delta.adding", "a delta sink's table is open, and the batch is not in it")
 ADDED = faults.declare("delta.added", "a delta sink's batch is committed to its table, nobody knows yet")
@@ -125,17 +127,20 @@ class TableLocation:
             "committed, and the next start adds it"
         )
 
-    def commit(self, table: DeltaTable, publication: Publication, change: Callable[[CommitProperties], None]) -> None:
+    def commit(
+        self, table: DeltaTable, publication: Publication, change: Callable[[], list[Action]], *, merges: bool
+    ) -> None:
         """Change the table in one commit with the marker of the batch, unless the table already has the batch.
 
-        `change` commits with the given properties. If there is nothing to change, it may do nothing. It is called again if
-        another writer has changed the table.
+        `change` returns what to change. It is called again if another writer has changed the table. If the change `merges`,
+        any commit of another writer counts as such a change, since it may have added rows with the same keys.
         """
         deltalake = client()
         who, name = f"sink {publication.sink!r}", name_of(publication)
         note = _BatchNote(name, publication.sequence, digest(publication))
         properties = deltalake.CommitProperties(
             custom_metadata={_NOTE: msgspec.json.encode(note).decode()},
+            max_commit_retries=0 if merges else None,
             app_transactions=[
                 deltalake.Transaction(name, publication.sequence),
                 deltalake.Transaction(_digest_name(name), note.digest),
@@ -144,15 +149,11 @@ class TableLocation:
         for _ in range(_TRIES):
             if _is_there(table, publication):
                 return
-            self.check_features(table, who, StepError)
+            self.check_features(table, who, StepError, merges=merges)
             faults.point(ADDING)
             try:
-                self.explained(who, functools.partial(change, properties))
+                self.explained(who, lambda: _add(table, change(), properties))
                 self.explained(who, table.update_incremental)
-                if table.transaction_version(name) != publication.sequence:
-                    # The client does not commit a merge without effect, but an overtaken driver must find the marker.
-                    self.explained(who, functools.partial(add_files, table, [], properties))
-                    self.explained(who, table.update_incremental)
             except Outrun:
                 # The conflicting commit may be our own, if its response was lost.
                 self.explained(who, table.update_incremental)
@@ -185,15 +186,19 @@ class TableLocation:
         times = [commit["timestamp"] / 1000 for commit in commits if commit.get("operation") == "OPTIMIZE"]
         return max(times, default=None)
 
-    def check_features(self, table: DeltaTable, who: str, kind: type[TidewheelError], *, removes: bool = False) -> None:
+    def check_features(self, table: DeltaTable, who: str, kind: type[TidewheelError], *, merges: bool) -> None:
         """Raise an error of this kind if the table demands something of its writers that the sink does not do."""
         protocol = table.protocol()
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
         fields = msgspec.json.decode(table.schema().to_json())["fields"]
         versions = (protocol.min_reader_version, protocol.min_writer_version)
         found = unsupported(versions, features, table.metadata().configuration, fields)
-        if removes and table.metadata().configuration.get("delta.appendOnly") == "true":
-            found.append("the property delta.appendOnly")
+        if merges:
+            found += [
+                f"the property {name}"
+                for name in ("delta.appendOnly", "delta.enableChangeDataFeed")
+                if table.metadata().configuration.get(name) == "true"
+            ]
         if found:
             raise kind(
                 f"{who}: the Delta table at {self.url} rejects the output: it has {', '.join(found)}, which the sink does "
@@ -233,8 +238,8 @@ class TableLocation:
         )
 
 
-def add_files(table: DeltaTable, actions: list[AddAction], properties: CommitProperties) -> None:
-    """Commit files to the table."""
+def _add(table: DeltaTable, actions: list[Action], properties: CommitProperties) -> None:
+    """Add and remove files in one commit."""
     table.create_write_transaction(
         list(actions), "append", table.schema(), table.metadata().partition_columns, commit_properties=properties
     )

@@ -1,11 +1,13 @@
-"""Compaction: small files of a table become larger ones, in the background of a run or by a command.
+"""Compaction: small files become larger ones, in the background of a run or by a command.
 
-A compaction changes no rows and deletes no files. It is one commit of the table, so readers see the small files or the
-large ones. It does not conflict with appends, so a run neither waits for it nor fails because of it.
+The compaction of a table changes no rows and deletes no files. It is one commit of the table, so readers see the small files
+or the large ones. It does not conflict with appends, so a run neither waits for it nor fails because of it. A folder of files
+has no commits, so its small files become larger ones before readers see them.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -33,8 +35,8 @@ class Compaction(NamedTuple):
     after: int
 
 
-class TableSink(Sink):
-    """A sink with a table that can be compacted, also in the background of a run, at intervals."""
+class CompactingSink(Sink):
+    """A sink whose files can be compacted, also in the background of a run, at intervals."""
 
     def __init__(self, compact: Duration | None) -> None:
         self.compact_every = None if compact is None else seconds(compact, "compact of a sink", least=1)
@@ -42,23 +44,23 @@ class TableSink(Sink):
 
     @abstractmethod
     def compact(self, target_bytes: int = TARGET_BYTES) -> Compaction:
-        """Replace small files of the table by larger ones, in one commit of the table."""
+        """Turn small files into larger ones."""
 
     @abstractmethod
     def compacted_at(self) -> float | None:
-        """Return when the table was last compacted, by any writer, in seconds since 1970; None if that is unknown."""
+        """Return when the files were last compacted, by any writer, in seconds since 1970; None if that is unknown."""
 
     def compact_if_due(self) -> None:
-        """Start a compaction in the background if the interval of the sink has passed."""
+        """Compact in the background as soon as the interval of the sink has passed since the last compaction."""
         if self.compact_every is not None:
             if self._background is None:
                 self._background = _Background(self, self.compact_every)
-            self._background.start_if_due()
+            self._background.start()
 
     def stop(self, job: str) -> None:
         background, self._background = self._background, None
         if background is not None:
-            background.wait()
+            background.end()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_background": None}
@@ -88,33 +90,50 @@ def small_groups(files: Iterable[tuple[T, int]], target_bytes: int) -> Iterator[
 class _Background:
     """The compactions of one run: one at a time, in a thread."""
 
-    def __init__(self, sink: TableSink, every: float) -> None:
+    def __init__(self, sink: CompactingSink, every: float) -> None:
         self._sink, self._every = sink, every
         self._due = 0.0
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._wanted = False
         self._thread: BackgroundThread | None = None
 
-    def start_if_due(self) -> None:
-        if time.monotonic() >= self._due and (self._thread is None or not self._thread.is_here):
-            self._due = time.monotonic() + self._every
-            self._thread = BackgroundThread(self._compact, "tidewheel-compaction", self._failed)
-            self._thread.start()
+    def start(self) -> None:
+        """Compact what is there now, as soon as that is due."""
+        with self._lock:
+            self._wanted = True
+            if self._thread is None or not self._thread.is_here:
+                self._thread = BackgroundThread(self._run, "tidewheel-compaction", self._failed)
+                self._thread.start()
 
-    def wait(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
+    def end(self) -> None:
+        """Wait for a compaction that is in progress."""
+        self._ended.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
 
-    def _compact(self) -> None:
-        last = self._sink.compacted_at()
-        if last is not None and time.time() - last < self._every:
+    def _run(self) -> None:
+        while True:
+            last = self._sink.compacted_at()
             # A run that was started often would otherwise compact at each start.
-            self._due = time.monotonic() + self._every - (time.time() - last)
-            return
-        done = self._sink.compact()
-        if done.before:
-            _LOG.info("compacted %s: %s files replaced by %s", self._sink.describe(), done.before, done.after)
+            left = max(self._due - time.monotonic(), 0 if last is None else self._every - (time.time() - last))
+            if left > 0 and self._ended.wait(left):
+                return
+            self._wanted = False
+            self._due = time.monotonic() + self._every
+            done = self._sink.compact()
+            if done.before:
+                _LOG.info("compacted %s: %s files became %s", self._sink.describe(), done.before, done.after)
+            with self._lock:
+                if not self._wanted or self._ended.is_set():
+                    self._thread = None
+                    return
 
     def _failed(self, error: BaseException) -> OnError:
         _LOG.warning(
             "%s was not compacted: %s. No rows are lost; the run tries again later", self._sink.describe(), error
         )
+        with self._lock:
+            self._thread = None
         return "end"

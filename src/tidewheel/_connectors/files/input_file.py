@@ -70,7 +70,7 @@ class InputFile:
 
     def _bytes(self) -> pa.NativeFile:
         if self.store is not None:
-            return pa.PythonFile(_StoredFile(self.store, self.path, self.size), "r")
+            return pa.PythonFile(StoredFile(self.store, self.path, self.size), "r")
         # It is not mapped into memory: a process that reads a part which was cut off meanwhile would be killed.
         file = pa.OSFile(self.path)
         status = os.stat(self.path)
@@ -91,7 +91,7 @@ class InputFile:
         )
 
 
-class _StoredFile(io.RawIOBase):
+class StoredFile(io.RawIOBase):
     """An object of a store as a file: it is fetched in large pieces as it is read."""
 
     def __init__(self, store: Store, path: str, size: int) -> None:

@@ -11,7 +11,10 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+
 from tidewheel._connectors.files.formats import CheckedFile
+from tidewheel._connectors.files.input_file import StoredFile
 from tidewheel._storage import Store, open_store
 from tidewheel._storage.file import FileStore
 from tidewheel.errors import NotFound, StorageError
@@ -72,6 +75,10 @@ class Place:
             return True
         return True
 
+    def read(self, path: str, size: int) -> pa.NativeFile:
+        """Open a file of this size to read parts of it."""
+        return pa.PythonFile(StoredFile(self.store, path, size), "r")
+
     def move(self, path: str, to: str) -> None:
         """Give a file another path; `NotFound` if it is not there. A crash may leave it under both, never under neither."""
         self.store.move(path, to)
@@ -125,6 +132,9 @@ class LocalFolder(Place):
         with explained("write", self.at(path)):
             _make_folder(full.parent)
             return CheckedFile(os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+
+    def read(self, path: str, size: int) -> pa.NativeFile:
+        return pa.OSFile(str(self.root / path))
 
     def move(self, path: str, to: str) -> None:
         target = self.root / to

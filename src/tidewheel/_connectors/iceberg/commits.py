@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from tidewheel._connectors.iceberg.catalog import TableName
-from tidewheel._connectors.iceberg.files import unsupported
+from tidewheel._connectors.iceberg.files import has_delete_files, unsupported
 from tidewheel._connectors.marker import Marker, Outrun, digest
 from tidewheel._connectors.sink import Publication
 from tidewheel._core import faults
@@ -32,19 +32,26 @@ _TRIES = 10
 _SINK, _SEQUENCE, _DIGEST = "tidewheel.sink", "tidewheel.sequence", "tidewheel.digest"
 
 
+class FileChange(NamedTuple):
+    """The entries of files that a snapshot adds, and of files that it removes."""
+
+    new: list[IcebergFile]
+    old: Sequence[IcebergFile] = ()
+
+
 class BranchCommits:
-    """The commits of a sink to one branch of a table."""
+    """The commits of a sink to one branch of a table. One that `merges` replaces rows."""
 
-    def __init__(self, name: TableName, branch: str) -> None:
-        self._name, self._branch = name, branch
+    def __init__(self, name: TableName, branch: str, *, merges: bool = False) -> None:
+        self._name, self._branch, self._merges = name, branch, merges
 
-    def append(
-        self, table: Table, publication: Publication, own: Collection[str], change: Callable[[], list[IcebergFile]]
+    def commit(
+        self, table: Table, publication: Publication, own: Collection[str], change: Callable[[], FileChange]
     ) -> None:
-        """Add the files of a batch in one snapshot, unless the table already has the batch.
+        """Change the table in one snapshot, unless it already has the batch.
 
-        `own` are the locations of files that tasks have written for the batch. `change` returns the entries of all files. It
-        is called again if another writer has changed the table.
+        `own` are the locations of files that tasks have written for the batch. `change` returns what changes. It is called
+        again if another writer has changed the table.
         """
         who = f"sink {publication.sink!r}"
         summary = {
@@ -59,8 +66,8 @@ class BranchCommits:
             faults.point(ADDING)
             try:
                 self._start_branch(table, who)
-                files = change()
-                self._name.explained(who, functools.partial(self._add, table, files, summary))
+                changed = change()
+                self._name.explained(who, functools.partial(change_files, table, self._branch, changed, summary))
             except Outrun:
                 # The conflicting commit may be our own, if its response was lost.
                 self._name.explained(who, table.refresh)
@@ -89,6 +96,9 @@ class BranchCommits:
     def check_supported(self, table: Table, who: str, kind: type[TidewheelError]) -> None:
         """Raise an error of this kind if the table demands something of its writers that the sink does not do."""
         found = unsupported(table)
+        head = table.metadata.snapshot_by_name(self._branch) or table.current_snapshot()
+        if self._merges and head is not None and self._name.explained(who, lambda: has_delete_files(table, head)):
+            found.append("delete files")
         ref = table.metadata.refs.get(self._branch)
         if ref is not None and ref.snapshot_ref_type.value != "branch":
             found.append(f"a tag with the name {self._branch} of the branch")
@@ -117,15 +127,6 @@ class BranchCommits:
                 snapshots.create_branch(head.snapshot_id, self._branch)
 
         self._name.explained(who, start)
-
-    def _add(self, table: Table, files: list[IcebergFile], summary: dict[str, str]) -> None:
-        transaction = table.transaction()
-        update = transaction.update_snapshot(snapshot_properties=summary, branch=self._branch)
-        # Manifests are merged if a property of the table says so.
-        with update.merge_append() as snapshot:
-            for file in files:
-                snapshot.append_data_file(file)
-        commit_once(table, transaction)
 
     def _is_there(self, table: Table, publication: Publication, own: Collection[str]) -> bool:
         name = _sink_name(publication, self._branch)
@@ -165,6 +166,19 @@ def _refers_to(table: Table, branch: str, locations: Collection[str]) -> bool:
         if any(entry.data_file.file_path in wanted for entry in manifest.fetch_manifest_entry(table.io)):
             return True
     return False
+
+
+def change_files(table: Table, branch: str, change: FileChange, summary: dict[str, str]) -> None:
+    """Add and remove files in one snapshot. The client refuses to remove a file that another writer has removed."""
+    transaction = table.transaction()
+    update = transaction.update_snapshot(snapshot_properties=summary, branch=branch)
+    # An append merges manifests, if a property of the table says so.
+    with update.overwrite() if change.old else update.merge_append() as snapshot:
+        for file in change.old:
+            snapshot.delete_data_file(file)
+        for file in change.new:
+            snapshot.append_data_file(file)
+    commit_once(table, transaction)
 
 
 def commit_once(table: Table, transaction: Transaction) -> None:

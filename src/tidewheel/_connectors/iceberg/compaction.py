@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tidewheel._connectors.files.compaction import Compaction, small_groups
 from tidewheel._connectors.files.data_files import TaskFiles
 from tidewheel._connectors.iceberg.catalog import TableName
-from tidewheel._connectors.iceberg.commits import commit_once
-from tidewheel._connectors.iceberg.files import TableFiles, described
+from tidewheel._connectors.iceberg.commits import FileChange, change_files
+from tidewheel._connectors.iceberg.files import TableFiles, described, has_delete_files
 from tidewheel._connectors.iceberg.io_store import place_of
 from tidewheel._connectors.marker import Outrun
 from tidewheel._connectors.sink import Staging
@@ -101,15 +101,7 @@ def _replace(name: TableName, table: Table, branch: str, old: list[IcebergFile],
         head = table.metadata.snapshot_by_name(branch)
         assert head is not None
         _refuse_deletes(table, head, name)
-        transaction = table.transaction()
-        update = transaction.update_snapshot(snapshot_properties={_SUMMARY: "true"}, branch=branch)
-        # The client refuses to remove a file that another writer has removed.
-        with update.overwrite() as snapshot:
-            for file in old:
-                snapshot.delete_data_file(file)
-            for file in new:
-                snapshot.append_data_file(file)
-        commit_once(table, transaction)
+        change_files(table, branch, FileChange(new, old), {_SUMMARY: "true"})
 
     for _ in range(_TRIES):
         try:
@@ -121,7 +113,7 @@ def _replace(name: TableName, table: Table, branch: str, old: list[IcebergFile],
 
 def _refuse_deletes(table: Table, head: Snapshot, name: TableName) -> None:
     """Refuse delete files: they apply to files that are older than they are, so a rewritten row would appear again."""
-    if any(manifest.content.name == "DELETES" for manifest in head.manifests(table.io)):
+    if has_delete_files(table, head):
         raise ConfigError(
             f"the Iceberg table {name} has delete files, which this compaction does not apply; compact it with an engine "
             "that does, such as Spark (rewrite_data_files)"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.partitioning import PartitionField
     from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.types import PrimitiveType
 
 _FIELD = b"PARQUET:field_id"
@@ -73,11 +74,13 @@ class TableFiles(DataFilesPartition):
 
     def __init__(self, table: Table, staging: Staging, *, rounds: bool = False, file_bytes: int = FILE_BYTES) -> None:
         super().__init__(staging, place_of(table), "", partitioning(table), file_bytes=file_bytes)
-        self._table, self._columns, self._rounds = table, columns_of(table), rounds
+        self._table, self._rounds = table, rounds
+        self.columns = columns_of(table)
+        """The columns of the table."""
         self._who = f"sink {staging.sink!r}"
 
     def write(self, columns: pa.RecordBatch) -> None:
-        self.add(fitted(columns, self._columns, self._who, "the table", rounds=self._rounds))
+        self.add(fitted(columns, self.columns, self._who, "the table", rounds=self._rounds))
 
     def parts(self, columns: pa.RecordBatch) -> Iterable[tuple[Partition, pa.RecordBatch]]:
         fields = self._table.spec().fields
@@ -145,6 +148,11 @@ def described(table: Table, file: DataFile, sink: str) -> IcebergFile:
         key_metadata=None,
         **msgspec.structs.asdict(read_token(file.statistics, _Statistics, sink)),
     )
+
+
+def has_delete_files(table: Table, snapshot: Snapshot) -> bool:
+    """Return whether a snapshot has delete files, which remove rows of data files that are older than they are."""
+    return any(manifest.content.name == "DELETES" for manifest in snapshot.manifests(table.io))
 
 
 def has_fields(table: pa.Schema, columns: pa.Schema) -> bool:

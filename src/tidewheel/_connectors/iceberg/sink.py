@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import msgspec
 import pyarrow as pa
 
-from tidewheel._connectors.files.compaction import TARGET_BYTES, Compaction, TableSink
+from tidewheel._connectors.files.compaction import TARGET_BYTES, CompactingSink, Compaction
 from tidewheel._connectors.files.data_files import DataFile, TaskFiles, check_present, checked, is_output
+from tidewheel._connectors.files.merging import TableRows
 from tidewheel._connectors.files.table_columns import check_partitions, fitted, with_new
 from tidewheel._connectors.iceberg.catalog import TableName, client
 from tidewheel._connectors.iceberg.columns import check_types, created
-from tidewheel._connectors.iceberg.commits import MAIN, BranchCommits
+from tidewheel._connectors.iceberg.commits import MAIN, BranchCommits, FileChange
 from tidewheel._connectors.iceberg.compaction import COMPACTED, compact_branch, compacted_at
 from tidewheel._connectors.iceberg.files import TableFiles, columns_of, described, has_fields, partitioning
 from tidewheel._connectors.iceberg.io_store import folder_of, place_of
+from tidewheel._connectors.keyed_rows import RowKey
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import (
     StagedBatches,
@@ -29,12 +31,14 @@ from tidewheel._connectors.staging import (
     typed,
 )
 from tidewheel._time.duration import Duration
+from tidewheel._values.expressions import Expression
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import Table
 
+Mode = Literal["append", "merge"]
 Evolve = Literal["add"]
 
 _KNOWN_S = 300.0
@@ -47,17 +51,25 @@ def iceberg(
     table: str,
     *,
     catalog: str | Mapping[str, str],
+    mode: Mode = "append",
+    key: str | Sequence[str] = (),
+    delete: str | Expression | None = None,
     branch: str = MAIN,
     partition_by: str | Sequence[str] = (),
     create: bool = True,
     evolve: Evolve | None = None,
     compact: Duration | None = None,
 ) -> Iceberg:
-    """Append records to an Apache Iceberg table. Exactly once: each commit of the job is one snapshot of the table.
+    """Write records to an Apache Iceberg table. Exactly once: each commit of the job is one snapshot of the table.
 
     - `table`: the namespace and the name, such as `"shop.orders"`.
     - `catalog`: the properties of the catalog, such as `{"type": "rest", "uri": "http://localhost:8181"}` or `{"type": "sql",
       "uri": "sqlite:////lake/catalog.db", "warehouse": "file:///lake"}`; or the name of a catalog in `.pyiceberg.yaml`.
+    - `mode`: `"append"` adds a row for each record. `"merge"` replaces the row of the record's key, or adds one; several
+      records of a key in a commit count as the last one.
+    - `key`: the columns of the key, for `mode="merge"`; by default the key of the stream.
+    - `delete`: for `mode="merge"`, a boolean column or an expression of `pyarrow.compute`. Where it is true, the row of the
+      key is deleted. The column is not stored.
     - `branch`: the branch to which snapshots are added. A missing branch is created from the main branch.
     - `partition_by`: the columns by which a new table is partitioned.
     - `create`: create a missing table with the first batch, from the types of the records: declare them in the previous step
@@ -68,22 +80,33 @@ def iceberg(
     Records that do not fit the table without loss fail their batch before the commit. Tasks write the data files into the
     table's folder, and the driver adds a snapshot that names them. Readers see all records of a commit at once.
     """
+    from tidewheel._connectors.iceberg.merge import IcebergMerge
+
+    if mode not in get_args(Mode):
+        raise ConfigError(f"the mode of an iceberg sink is append or merge, not {mode!r}")
     if evolve not in (None, *get_args(Evolve)):
         raise ConfigError(f'evolve of an iceberg sink is "add" or None, not {evolve!r}')
-    return Iceberg(TableName.of(table, catalog), branch, partition_by, create, evolve, compact)
+    name = TableName.of(table, catalog)
+    if mode == "merge":
+        return IcebergMerge(name, branch, partition_by, create, evolve, compact, RowKey.of(key, delete))
+    if key or delete is not None:
+        raise ConfigError('key= and delete= of an iceberg sink need mode="merge"')
+    return Iceberg(name, branch, partition_by, create, evolve, compact)
 
 
-class _Output(msgspec.Struct, frozen=True):
+class RowToken(msgspec.Struct, frozen=True):
     """The token of a task: files for the table, and rows that the table could not take yet."""
 
     files: TaskFiles | None = None
     staged: StagedRef | None = None
 
 
-class Iceberg(TableSink):
+class Iceberg(CompactingSink):
     """Exactly once: a batch is one snapshot of the table, with job, sink and sequence in its summary."""
 
     guarantee = "exactly once"
+    merges: ClassVar[bool] = False
+    """Whether the sink replaces rows of the table."""
 
     def __init__(
         self,
@@ -128,13 +151,18 @@ class Iceberg(TableSink):
             )
 
     def open(self, staging: Staging) -> SinkPartition:
-        return _IcebergPartition(self, staging)
+        return IcebergRows(self, staging)
 
     def publish(self, publication: Publication) -> None:
-        if not publication.tokens:
-            return
+        tokens = [read_token(token, RowToken, publication.sink) for token in publication.tokens]
+        if tokens:
+            self.change(publication, tokens, lambda entries: FileChange(list(entries.of(tokens))))
+
+    def change(
+        self, publication: Publication, tokens: Sequence[RowToken], change: Callable[[TableEntries], FileChange]
+    ) -> None:
+        """Commit what `change` returns. The tokens are those of the rows of the publication."""
         who = f"sink {publication.sink!r}"
-        tokens = [read_token(token, _Output, publication.sink) for token in publication.tokens]
         written = [checked(token.files, publication) for token in tokens if token.files is not None]
         rows = _StagedRows(publication, [token.staged for token in tokens if token.staged is not None])
         # Within a run, files are published right after they were written.
@@ -142,18 +170,21 @@ class Iceberg(TableSink):
         # Keep the table: it includes our commits. Commits of other writers are found when ours conflicts with them.
         table, self._table = self._table or self.name.load(who), None
         if table is None:
+            if not tokens:
+                # A table that is not there has no rows to delete.
+                return
             table = self.name.create(who, created(rows.schema()), self.partition_by)
         files = [file for token in written for file in token.files]
 
-        def change() -> list[IcebergFile]:
+        def changed() -> FileChange:
             if unsure:
                 check_present(files, place_of(table), publication.sink)
             if self.evolve and rows.staged:
                 self._commits.add_columns(table, who, created(rows.schema()))
-            return list(_Entries(table, publication).of(written, rows))
+            return change(TableEntries(table, publication, self.branch))
 
         own = [f"{folder_of(table)}/{file.path}" for file in files] if unsure else []
-        self._commits.append(table, publication, own, change)
+        self._commits.commit(table, publication, own, changed)
         self._table = table
         self.compact_if_due()
 
@@ -185,7 +216,7 @@ class Iceberg(TableSink):
 
     @property
     def _commits(self) -> BranchCommits:
-        return BranchCommits(self.name, self.branch)
+        return BranchCommits(self.name, self.branch, merges=self.merges)
 
     def __getstate__(self) -> dict[str, Any]:
         # The loaded table stays in the driver.
@@ -212,7 +243,7 @@ class _KnownTables:
 _known = _KnownTables()
 
 
-class _IcebergPartition(SinkPartition):
+class IcebergRows(TableRows):
     """The output of a task: data files, and staged rows if there is no table yet, or it lacks columns that may be added."""
 
     def __init__(self, sink: Iceberg, staging: Staging) -> None:
@@ -223,24 +254,27 @@ class _IcebergPartition(SinkPartition):
         self._table: Table | None = None
         self._rows: StagedBatches | None = None
 
+    def columns_for(self, columns: pa.Schema, *, only_keys: bool = False) -> pa.Schema:
+        check_types(columns, self._who)
+        names = set(columns.names)
+        if self._table is None or not names <= set(self._table.schema().column_names):
+            self._load(names)
+        if self._table is None:
+            if self._sink.partition_by and not only_keys:
+                check_partitions(columns.names, self._sink.partition_by, self._who)
+            return created(columns)
+        known = columns_of(self._table)
+        return with_new(known, created(columns)) if self._sink.evolve else known
+
     def write(self, columns: pa.RecordBatch) -> None:
         if not columns.num_rows:
             return
         columns = typed(columns)
-        check_types(columns.schema, self._who)
-        names = set(columns.schema.names)
-        if self._table is None or not names <= set(self._table.schema().column_names):
-            self._load(names)
-        known = None if self._table is None else columns_of(self._table)
-        if known is None:
-            if self._sink.partition_by:
-                check_partitions(columns.schema.names, self._sink.partition_by, self._who)
-            self._stage(columns, created(columns.schema))
-        elif self._sink.evolve and not names <= set(known.names):
-            self._stage(columns, with_new(known, created(columns.schema)))
+        fitting = fitted(columns, self.columns_for(columns.schema), self._who, "the table")
+        if self._files is not None and set(fitting.schema.names) <= set(self._files.columns.names):
+            self._files.write(fitting)
         else:
-            assert self._files is not None
-            self._files.write(columns)
+            self._stage(fitting)
 
     def prepare(self) -> bytes | None:
         files = None if self._files is None else self._files.prepare()
@@ -249,7 +283,7 @@ class _IcebergPartition(SinkPartition):
             return None
         sink = self._staging.sink
         return msgspec.msgpack.encode(
-            _Output(
+            RowToken(
                 None if files is None else read_token(files, TaskFiles, sink),
                 None if rows is None else read_token(rows, StagedRef, sink),
             )
@@ -262,12 +296,11 @@ class _IcebergPartition(SinkPartition):
         if self._files is None and table is not None:
             self._table, self._files = table, TableFiles(table, self._staging)
 
-    def _stage(self, columns: pa.RecordBatch, schema: pa.Schema) -> None:
+    def _stage(self, columns: pa.RecordBatch) -> None:
         if self._rows is None:
             self._rows = StagedBatches(self._staging)
-        fitting = fitted(columns, schema, self._who, "the table")
-        self._rows.check_schema(fitting.schema)
-        self._rows.write(fitting)
+        self._rows.check_schema(columns.schema)
+        self._rows.write(columns)
 
 
 class _StagedRows:
@@ -285,38 +318,51 @@ class _StagedRows:
         return common_schema([batch.schema for batch in self], self._publication.sink)
 
 
-class _Entries:
+class TableEntries:
     """Describe the files of a publication for a manifest. Staged rows, and files that do not fit the table, are written again."""
 
-    def __init__(self, table: Table, publication: Publication) -> None:
-        self._table, self._publication = table, publication
-        self._columns = columns_of(table)
+    def __init__(self, table: Table, publication: Publication, branch: str) -> None:
+        self.table, self.branch = table, branch
+        self.columns = columns_of(table)
+        self._publication = publication
 
-    def of(self, written: Sequence[TaskFiles], rows: _StagedRows) -> Iterator[IcebergFile]:
+    def of(self, tokens: Iterable[RowToken]) -> Iterator[IcebergFile]:
         """Yield the entry of each file."""
-        for token in written:
-            fits = [has_fields(self._columns, schema) for schema in token.arrow_schemas()]
-            for file in token.files:
-                if fits[file.columns] and token.partition_by == partitioning(self._table):
-                    yield described(self._table, file, self._publication.sink)
-                else:
-                    yield from self._written_again(self._read(file))
-        if rows.staged:
-            yield from self._written_again(rows)
+        again = self.begin()
+        for token in tokens:
+            if token.files is not None:
+                fits = [has_fields(self.columns, schema) for schema in token.files.arrow_schemas()]
+                for file in token.files.files:
+                    if fits[file.columns] and token.files.partition_by == partitioning(self.table):
+                        yield described(self.table, file, self._publication.sink)
+                    else:
+                        for batch in self.rows(file):
+                            again.write(batch)
+            if token.staged is not None:
+                for batch in published_batches(self._publication, [msgspec.msgpack.encode(token.staged)]):
+                    again.write(batch)
+        yield from self.finished(again)
 
-    def _written_again(self, rows: Iterator[pa.RecordBatch] | _StagedRows) -> Iterator[IcebergFile]:
+    def begin(self) -> TableFiles:
+        """Begin files for rows that are already committed."""
         publication = self._publication
         attempt = f"{secrets.token_hex(6)}-0-0"
         staging = Staging(publication.store, publication.job, publication.sink, publication.sequence, attempt)
-        files = TableFiles(self._table, staging, rounds=True)
-        for batch in rows:
-            files.write(batch)
-        token = files.prepare()
-        for file in () if token is None else read_token(token, TaskFiles, publication.sink).files:
-            yield described(self._table, file, publication.sink)
+        return TableFiles(self.table, staging, rounds=True)
 
-    def _read(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+    def finished(self, files: TableFiles) -> list[IcebergFile]:
+        """Close these files, and return their entries."""
+        token = files.prepare()
+        sink = self._publication.sink
+        return (
+            []
+            if token is None
+            else [described(self.table, file, sink) for file in read_token(token, TaskFiles, sink).files]
+        )
+
+    def rows(self, file: DataFile, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task's file: all columns, or these."""
         from pyarrow import parquet
 
-        content = pa.BufferReader(place_of(self._table).store.read(file.path))
-        yield from parquet.ParquetFile(content).iter_batches()
+        with place_of(self.table).read(file.path, file.size) as content:
+            yield from parquet.ParquetFile(content).iter_batches(columns=None if names is None else list(names))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import compute
 
-from tidewheel._connectors.last_changes import DELETE, deletions, last_of_each
+from tidewheel._connectors.keyed_rows import DELETE, KeyedRows, RowKey, deletions, last_of_each
 from tidewheel._connectors.postgres.columns import TableColumn, check, check_key, created, grouped, writable
 from tidewheel._connectors.postgres.connection import Server
 from tidewheel._connectors.postgres.table import Mode, Table
-from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
+from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import PublishedRows, StagedBatches, common_schema, together, typed
 from tidewheel._time.duration import Duration, seconds
 from tidewheel._values.columns import check_readable
@@ -64,7 +64,7 @@ def postgres(
     )
 
 
-class Postgres(Sink):
+class Postgres(KeyedRows):
     """Exactly once: a batch and its marker are one transaction."""
 
     guarantee = "exactly once"
@@ -76,23 +76,12 @@ class Postgres(Sink):
         """The table as it was at the start of the job; tasks check their records against it."""
         self._started = False
 
-    def keyed_by(self, column: str | None) -> Postgres:
-        """Use the key of the stream as the key of rows, unless `key` was given."""
-        if self.table.mode == "insert" or self.table.key:
-            return self
-        if column is None:
-            raise ConfigError(
-                f"a postgres sink in the mode {self.table.mode!r} needs a key, and the stream has none: put key_by before it, or "
-                "name columns of the records with key="
-            )
-        return Postgres(self.server, replace(self.table, key=(column,)), self.create)
+    @property
+    def row_key(self) -> RowKey | None:
+        return None if self.table.mode == "insert" else RowKey(self.table.key, self.table.delete)
 
-    def taking_changes(self, key: Sequence[str], deleted: str) -> Postgres:
-        """Use the key and the deletes of a stream of `upserts`, unless others were given."""
-        if self.table.mode == "insert":
-            return self
-        delete = deleted if self.table.delete is None else self.table.delete
-        return Postgres(self.server, replace(self.table, key=self.table.key or tuple(key), delete=delete), self.create)
+    def with_row_key(self, key: RowKey) -> Postgres:
+        return Postgres(self.server, replace(self.table, key=key.columns, delete=key.delete), self.create)
 
     def describe(self) -> str:
         return f"table {self.table.name} in PostgreSQL at {self.server.describe()}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
-from tidewheel._connectors.last_changes import DELETE
+from tidewheel._connectors.keyed_rows import DELETE
 from tidewheel._connectors.marker import Marker
 from tidewheel._connectors.over_runs import over_marker, over_stream, over_stream_of, refuse_over, streams_of
 from tidewheel._connectors.postgres.columns import TableColumn, copy_text

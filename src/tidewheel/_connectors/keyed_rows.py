@@ -1,0 +1,107 @@
+"""Sinks with one row per key: what the key is, which records delete its row, and the last change of each key."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute
+
+from tidewheel._connectors.sink import Sink
+from tidewheel._values.expressions import Expression, evaluated
+from tidewheel._values.type_variables import Written
+from tidewheel.errors import ConfigError, StepError
+
+DELETE = "__tidewheel_delete"
+"""The column of staged changes that says whether the row of the key is deleted."""
+
+
+@dataclass(frozen=True)
+class RowKey:
+    """The columns of the key, and what deletes the row of a key: a boolean column of the records, or an expression."""
+
+    columns: tuple[str, ...] = ()
+    delete: str | Expression | None = None
+
+    @staticmethod
+    def of(key: str | Sequence[str] | None, delete: str | Expression | None = None) -> RowKey:
+        """Take the arguments of a user."""
+        return RowKey((key,) if isinstance(key, str) else tuple(key or ()), delete)
+
+
+class KeyedRows(Sink[Written]):
+    """A sink that may keep one row per key. The stream gives it what its user has not named: the key, and the deletes."""
+
+    @property
+    @abstractmethod
+    def row_key(self) -> RowKey | None:
+        """The key of the rows, without columns if the user has named none. None if this sink adds a row for each record."""
+
+    @abstractmethod
+    def with_row_key(self, key: RowKey) -> Self:
+        """Return this sink with another key."""
+
+    def keyed_by(self, column: str | None) -> Self:
+        if self.row_key is None or self.row_key.columns:
+            return self
+        if column is None:
+            raise ConfigError(
+                f"{self.describe()} has one row for each key, and the stream has no key: put key_by before the sink, or name "
+                "columns of the records with key="
+            )
+        return self.with_row_key(RowKey((column,), self.row_key.delete))
+
+    def taking_changes(self, key: Sequence[str], deleted: str) -> Self:
+        """Return this sink for a stream of `upserts`: rows with these key columns, and a boolean column of deletes."""
+        own = self.row_key
+        if own is None:
+            return self
+        return self.with_row_key(RowKey(own.columns or tuple(key), deleted if own.delete is None else own.delete))
+
+
+def deletions(columns: pa.RecordBatch, delete: str | Expression | None, who: str) -> pa.Array:
+    """Return which records delete the row of their key, by a boolean column or an expression."""
+    if delete is None:
+        return pa.array([False] * columns.num_rows, pa.bool_())
+    try:
+        flags = columns.column(delete) if isinstance(delete, str) else evaluated(columns, [delete])[0]
+    except (KeyError, pa.ArrowException) as error:
+        raise StepError(f"{who}: delete is {delete}, but the records have {', '.join(columns.schema.names)}") from error
+    if pa.types.is_null(flags.type):
+        flags = flags.cast(pa.bool_())
+    if not pa.types.is_boolean(flags.type):
+        raise StepError(f"{who}: delete is {delete}, which has the type {flags.type} and is not a boolean")
+    return compute.fill_null(flags, False)
+
+
+def check_keys(columns: pa.RecordBatch, key: Sequence[str], who: str) -> None:
+    """Raise an error for records that lack a column of the key, or have a null in it."""
+    for name in key:
+        if name not in columns.schema.names:
+            raise StepError(
+                f"{who}: the key is {', '.join(key)}, but the records have {', '.join(columns.schema.names)}"
+            )
+        if columns.column(name).null_count:
+            raise StepError(f"{who}: the key column {name!r} is null in a record; a row without a key cannot be merged")
+
+
+def last_of_each(table: pa.Table, key: Sequence[str], by: str | None) -> pa.Table:
+    """Return one row per key: the last one, or the last of those that have the highest value in the column `by`."""
+    if by is not None:
+        # The sort is stable; a row without a value never beats one with it.
+        order = pa.table({"valued": compute.is_valid(table[by]), "by": table[by]})
+        table = table.take(compute.sort_indices(order, [("valued", "ascending"), ("by", "ascending")]))
+    last = last_positions(table.select(list(key)))
+    return table.take(last) if len(last) < table.num_rows else table
+
+
+def last_positions(keys: pa.Table) -> pa.Array:
+    """Return the positions of the last row of each key, in order."""
+    position = "tidewheel position"
+    numbered = keys.append_column(position, pa.array(np.arange(keys.num_rows)))
+    last = numbered.group_by(keys.schema.names).aggregate([(position, "max")])[f"{position}_max"]
+    return last.combine_chunks().sort()
