@@ -55,6 +55,7 @@ def points_of_a_run() -> list[str]:
         "inbox.",
         "postgres.",
         "delta.",
+        "held.",
         "table.",
         "tables.",
         "kafka.",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
 from tidewheel._cli.echo import echo
+from tidewheel._connectors.files.target_folder import HIDDEN
 from tidewheel._subjects import added, load
 from tidewheel.errors import ConfigError
 
@@ -37,6 +39,12 @@ def compact(
     Jobs and readers can use the table meanwhile. The replaced files stay until the table no longer keeps them.
     """
     if catalog is None and not properties:
+        if "://" not in table and os.path.isdir(os.path.join(table, HIDDEN)):
+            raise ConfigError(
+                f"{table} is a folder of a files sink: its readers list the folder, so published files cannot be replaced "
+                "without rows that they find twice or not at all. Use compact= of the files sink, which merges files before "
+                "they appear"
+            )
         sink = _factory("delta")(table)
     else:
         given = dict(_parted(each) for each in properties or ())

@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pyarrow as pa
 
 from tidewheel._connectors.files import hive
+from tidewheel._connectors.files.compaction import TARGET_BYTES, CompactingSink, Compaction
 from tidewheel._connectors.files.formats import CheckedFile, EncodedRows, Format, RowWriter, encoded
+from tidewheel._connectors.files.held_output import HeldOutput
 from tidewheel._connectors.files.output_files import OutputFiles
 from tidewheel._connectors.files.places import explained, place_at
 from tidewheel._connectors.files.target_folder import HIDDEN, OutputFile, TargetFolder, over_number, whole
-from tidewheel._connectors.over_runs import over_stream, refuse_over, streams_of
-from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
+from tidewheel._connectors.over_runs import over_stream, over_stream_of, refuse_over, streams_of
+from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import read_token, typed
 from tidewheel._core import faults
 from tidewheel._core.urls import Url
 from tidewheel._storage import open_store
 from tidewheel._storage.file import FileStore
+from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError, StepError, StorageError
 
 WRITTEN = faults.declare("files.written", "a task's output file is durable in the staging folder")
@@ -38,6 +41,7 @@ def files(
     *,
     partition_by: str | Sequence[str] = (),
     compression: str = "snappy",
+    compact: Duration | None = None,
 ) -> Files:
     """Write records to files in a folder, as Parquet or JSON lines. Exactly once: each record is in one file, whatever is killed.
 
@@ -50,8 +54,12 @@ def files(
     `s3://bucket/out?endpoint=…&region=…`, with the credentials in the environment. Readers ignore the folder `_tidewheel` in it,
     which belongs to the sink. While a commit is published its files appear one after the other; a reader that must see whole
     commits only asks `whole_files`. `compression` is Parquet's.
+
+    `compact`: how long to hold commits back at most, such as `"10 minutes"`, in order to publish their rows together in files
+    of up to 128 MB. The end of a run publishes the rest. Published files never change. The output of such a sink cannot be
+    withdrawn by a restore.
     """
-    return Files(path, format, partition_by, compression)
+    return Files(path, format, partition_by, compression, compact)
 
 
 def whole_files(path: str | os.PathLike[str]) -> list[str]:
@@ -63,7 +71,7 @@ def whole_files(path: str | os.PathLike[str]) -> list[str]:
     return whole(place_at(os.fspath(path)))
 
 
-class Files(Sink):
+class Files(CompactingSink):
     """Exactly once: tasks write into the target folder under hidden names, and publishing moves files into place.
 
     Publishing a sequence again finds its files in place. Publishing one below the marker does nothing, so a driver that was
@@ -71,7 +79,6 @@ class Files(Sink):
     """
 
     guarantee = "exactly once"
-    retracts = True
 
     def __init__(
         self,
@@ -79,7 +86,13 @@ class Files(Sink):
         format: Format = "parquet",
         partition_by: str | Sequence[str] = (),
         compression: str = "snappy",
+        compact: Duration | None = None,
     ) -> None:
+        super().__init__(compact)
+        # A file with the rows of several commits cannot be withdrawn for some of them.
+        self.retracts = compact is None
+        self._holding: dict[tuple[str, str], TargetFolder] = {}
+        """The folders of the sinks of this run that may have output that is held back."""
         if format not in get_args(Format):
             raise ConfigError(f"a files sink writes parquet or json, not {format!r}")
         if compression not in _CODECS:
@@ -101,7 +114,13 @@ class Files(Sink):
             raise ConfigError(f"the files sink cannot use its folder: {error}") from error
 
     def check(self, job: str, sink: str) -> None:
-        before = TargetFolder(place_at(self.path), job, sink).format()
+        if self.compact_every is not None and over_stream_of(job) is not None:
+            raise ConfigError(
+                f"sink {sink!r}: compact= does not work in a fleet, whose runs publish separately; remove it from the files sink"
+            )
+        folder = TargetFolder(place_at(self.path), job, sink)
+        self._holding[job, sink] = folder
+        before = folder.format() or HeldOutput(folder).format()
         if before is not None and before != self.format:
             raise ConfigError(
                 f"sink {sink!r}: {self.path} has {before} files that it published, and it writes {self.format} now; its "
@@ -128,6 +147,15 @@ class Files(Sink):
             return
         if not marker:
             refuse_over(publication, over_number(folder.place, publication.job, publication.sink))
+        name = (publication.job, publication.sink)
+        if self.compact_every is not None:
+            self._holding[name] = folder
+            HeldOutput(folder).hold(placed, sequence)
+            self.compact_if_due()
+            return
+        if name in self._holding:
+            # An earlier program may have held commits back.
+            self._merge(self._holding.pop(name))
         for _ in folder.place_all(placed, sequence):
             faults.point(PLACED)
         folder.sync(placed)
@@ -135,12 +163,32 @@ class Files(Sink):
         faults.point(MARKED)
         folder.clean(sequence)
 
+    def compact(self, target_bytes: int = TARGET_BYTES) -> Compaction:
+        done = [self._merge(folder, target_bytes) for folder in list(self._holding.values())]
+        return Compaction(sum(each.before for each in done), sum(each.after for each in done))
+
+    def compacted_at(self) -> float | None:
+        times = [HeldOutput(folder).merged_at() or 0.0 for folder in list(self._holding.values())]
+        return min(times, default=None)
+
+    def stop(self, job: str) -> None:
+        super().stop(job)
+        self.compact()
+        self._holding.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_holding": {}}
+
+    def _merge(self, folder: TargetFolder, target_bytes: int = TARGET_BYTES) -> Compaction:
+        return HeldOutput(folder).merge(self.compression, target_bytes)
+
     def place(self) -> str:
         # The same text, whether a folder was given as a path or as a URL.
         return f"files in {str(Url(self.path)).removeprefix('file://')}"
 
     def newest(self, job: str, sink: str) -> int | None:
-        return TargetFolder(place_at(self.path), job, sink).newest()
+        folder = TargetFolder(place_at(self.path), job, sink)
+        return max(folder.newest(), HeldOutput(folder).newest())
 
     def retract(self, job: str, sink: str, after: int, before: int) -> str | None:
         removed, sequences = TargetFolder(place_at(self.path), job, sink).retract(after, before)
@@ -158,7 +206,9 @@ class Files(Sink):
         return f"{count:,} {'file' if count == 1 else 'files'} in {self.path}"
 
     def remove(self, job: str, sink: str) -> None:
-        TargetFolder(place_at(self.path), job, sink).remove()
+        folder = TargetFolder(place_at(self.path), job, sink)
+        HeldOutput(folder).remove()
+        folder.remove()
 
     def forget(self, job: str, sink: str, runs: Sequence[int]) -> None:
         place = place_at(self.path)

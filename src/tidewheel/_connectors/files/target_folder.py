@@ -3,6 +3,7 @@
     <path>/<job>~<sink>~<sequence>~<task>-<number>.parquet     output, for everybody to read
     <path>/_tidewheel/<job>~<sink>/staged/                     what tasks have written and nobody published yet
     <path>/_tidewheel/<job>~<sink>/published-<sequence>        the marker: the highest sequence that is in place
+    <path>/_tidewheel/<job>~<sink>/held-…, merged-…, merging/  commits that are merged before they appear (`held_output.py`)
     <path>/_tidewheel/<fleet>=2Fover~<sink>/published-<run>    the runs of a fleet up to this one are over, their markers gone
 
 Readers such as Spark and Arrow ignore names that begin with `_`. A name of an output file is made of what was committed,
@@ -104,11 +105,15 @@ class TargetFolder:
             # Both gone and a marker that has passed: another run published it, and a reader has taken it since.
             if self.place.has(file.final) or self.marker() >= sequence:
                 return
-            raise StorageError(
-                f"output is lost: neither {self.place.at(file.final)} nor the staged file {self.place.at(source)} is there. If a "
-                "reader took it away as soon as it was published, put an empty file of that name in its place, start again, and "
-                "remove it"
-            ) from error
+            raise self.lost(file.final, source) from error
+
+    def lost(self, final: str, source: str) -> StorageError:
+        """Return the error for output that is neither in place nor staged."""
+        return StorageError(
+            f"output is lost: neither {self.place.at(final)} nor the staged file {self.place.at(source)} is there. If a "
+            "reader took it away as soon as it was published, put an empty file of that name in its place, start again, and "
+            "remove it"
+        )
 
     def sync(self, files: Iterable[OutputFile]) -> None:
         """Make placed files durable."""
@@ -116,7 +121,7 @@ class TargetFolder:
 
     def marker(self) -> int:
         """Return the highest sequence that is in place, 0 if there is none."""
-        return max((number for number, _ in self._numbered(self.own, _MARKER)), default=0)
+        return max((number for number, _ in self.numbered(self.own, _MARKER)), default=0)
 
     def newest(self) -> int:
         """Return the highest sequence that has output in place, 0 if there is none.
@@ -131,13 +136,13 @@ class TargetFolder:
     def mark(self, sequence: int) -> None:
         """Say that all output up to this sequence is in place."""
         self.place.touch(f"{self.own}/published-{sequence:020}")
-        for number, path in self._numbered(self.own, _MARKER):
+        for number, path in self.numbered(self.own, _MARKER):
             if number < sequence:
                 self.place.remove(path)
 
     def clean(self, sequence: int) -> None:
         """Remove what failed attempts left in the staging folder up to this sequence, all of whose output is in place."""
-        for number, path in self._numbered(self.staging, _STAGED):
+        for number, path in self.numbered(self.staging, _STAGED):
             if number <= sequence:
                 self.place.remove(path)
 
@@ -149,12 +154,12 @@ class TargetFolder:
             if whose == (self.stream, self.sink) and after < sequence < before
         )
         # A run that was overtaken, and wakes up, must find nothing to publish.
-        staged = [path for number, path in self._numbered(self.staging, _STAGED) if after < number < before]
+        staged = [path for number, path in self.numbered(self.staging, _STAGED) if after < number < before]
         for path in (*staged, *(path for path, _ in void)):
             self.place.remove(path)
         self.place.sync({path.rpartition("/")[0] for path, _ in void})
         # A marker of what is void may be above the commits that come: after a backup was put back, they have its numbers.
-        for number, path in self._numbered(self.own, _MARKER):
+        for number, path in self.numbered(self.own, _MARKER):
             if after < number < before:
                 self.place.touch(f"{self.own}/published-{after:020}")
                 self.place.remove(path)
@@ -184,7 +189,7 @@ class TargetFolder:
     def remove(self) -> None:
         """Remove all files of this sink. The marker is removed last: until then, a reset job is warned of the old output."""
         staged = [f"{self.staging}/{name}" for name in self.place.sizes(self.staging)]
-        markers = [path for _, path in self._numbered(self.own, _MARKER)]
+        markers = [path for _, path in self.numbered(self.own, _MARKER)]
         paths = [*self.outputs(), *staged, *markers]
         for path in paths:
             self.place.remove(path)
@@ -203,7 +208,8 @@ class TargetFolder:
                 f"{sequence}: {other_state(self.stream)}"
             )
 
-    def _numbered(self, folder: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    def numbered(self, folder: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+        """Yield the number and the path of each file in a folder whose name matches."""
         for name in self.place.sizes(folder):
             if match := pattern.fullmatch(name):
                 yield int(match[1]), f"{folder}/{name}"
