@@ -6,12 +6,15 @@ import itertools
 
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tidewheel import Job, sum_, tumbling
 from tidewheel.errors import GraphError, KeysNeeded
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import run_in_memory
+from unit.operators.running import run
 
 _fresh = itertools.count()
 RECORDS = [{"user": user, "n": n, "paid": n > 1, "items": list(range(n))} for user, n in [("ada", 1), ("bob", 2)]]
@@ -46,6 +49,59 @@ KEYED = {
 def test_the_function_is_called_with_key_and_value(step):
     build, want = KEYED[step]
     assert [row.get("value", row.get("n")) for row in ran(build)["out"]] == want
+
+
+MODELS = {
+    "map": (lambda f: lambda s: s.map(f, with_key=True), lambda f, key, n: [f(key, n)]),
+    "filter": (lambda f: lambda s: s.filter("f", f, with_key=True), lambda f, key, n: [n] * bool(f(key, n))),
+    "filter_map": (
+        lambda f: lambda s: s.filter_map(lambda key, n: f(key, n) or None, with_key=True),
+        lambda f, key, n: [f(key, n)] * bool(f(key, n)),
+    ),
+    "flat_map": (
+        lambda f: lambda s: s.flat_map("f", lambda key, n: [n] * f(key, n), with_key=True),
+        lambda f, key, n: [n] * f(key, n),
+    ),
+    "expect": (
+        lambda f: lambda s: s.expect("e", f, otherwise="drop", with_key=True),
+        lambda f, key, n: [n] * bool(f(key, n)),
+    ),
+}
+
+
+@pytest.mark.parametrize("step", MODELS)
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from(["", "a", "bb"]), st.integers(-9, 9)), max_size=9), max_size=3),
+    st.integers(1, 3),
+)
+def test_each_key_has_the_results_of_the_function_in_order(step, batches, partitions):
+    """Against the plain model. A value for which the function fails is a dead letter."""
+
+    def function(key, n):
+        if n == 0:
+            raise ValueError("zero")
+        return (len(key) + n) % 3
+
+    build, results = MODELS[step]
+    rows = [[{"of": key, "n": n} for key, n in batch] for batch in batches]
+    ran = run(
+        lambda s: build(function)(s.key_by("by", "of", value="n")),
+        *rows,
+        plain=False,
+        dead_letter=True,
+        parallelism=2,
+        partitions=partitions,
+    )
+    want: dict[str, list[int]] = {}
+    for key, n in itertools.chain(*batches):
+        if n and (found := results(function, key, n)):
+            want.setdefault(key, []).extend(found)
+    got: dict[str, list[int]] = {}
+    for row in ran.records:
+        got.setdefault(row["of"], []).append(row.get("value", row.get("n")))
+    assert got == want
+    assert len(ran.dead) == sum(n == 0 for _, n in itertools.chain(*batches))
 
 
 def test_key_by_gets_the_previous_key():
