@@ -1,6 +1,6 @@
 """The job that the chaos tests of map_async kill: every record is looked up in a service.
 
-Run as `python lookup_program.py FOLDER port=PORT`; the folder has `in/` with JSON files and gets everything else.
+Run as `python lookup_program.py FOLDER port=PORT [retries=N]`; the folder has `in/` with JSON files and gets everything else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidewheel.sinks import files as file_sink
 from tidewheel.sources import files
 
 
-def build(folder: str, port: int) -> Job:
+def build(folder: str, port: int, retries: int) -> Job:
     async def look_up(name: str) -> str:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
@@ -35,7 +35,8 @@ def build(folder: str, port: int) -> Job:
         on=lambda row: f"{row.user}.{row.amount}",
         combine=lambda row, found: {"user": row.user, "amount": row.amount, "found": found},
         timeout="500 ms",
-        retries=8,
+        retries=retries,
+        ordered=False,
     )
     numbered = found.key_by("by-user", lambda row: row["user"]).stateful_map(
         "number", lambda user, row, n: ({**row, "n": n + 1}, n + 1), default=0
@@ -46,7 +47,7 @@ def build(folder: str, port: int) -> Job:
 
 def main() -> int:
     folder, options = sys.argv[1], dict(item.split("=", 1) for item in sys.argv[2:])
-    build(folder, int(options["port"])).run(
+    build(folder, int(options["port"]), int(options.get("retries", 8))).run(
         until="end",
         parallelism=2,
         options=RunOptions(master="local[2]", local=f"{folder}/local", conf={"spark.driver.memory": "1g"}),

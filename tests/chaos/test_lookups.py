@@ -15,11 +15,17 @@ SEED = 20261118
 def test_a_job_with_calls_is_killed_and_resumed_exactly(tmp_path):
     everything = harness.write_input(tmp_path, files=4, records=300, seed=SEED)
     print(f"seed {SEED}")
-    with running_service(LookupService(delay=0.005, failing=0.01, hanging=0.001, seed=SEED)) as service:
+    service = LookupService(delay=0.005, failing=0.01, hanging=0.001, seed=SEED)
+    with running_service(service):
         for point in ("task.output-prepared", "commit.before", "commit.created"):
             process = harness.start(tmp_path, f"{point}=kill@2", PROGRAM, port=str(service.port))
             status, _, err = harness.finish(process)
             assert status == -9, err[-3000:]
+    # The service is down: the run ends with an error that says so, and the next one goes on.
+    status, _, err = harness.finish(harness.start(tmp_path, "", PROGRAM, port=str(service.port), retries="1"))
+    assert status not in (0, -9)
+    assert "step 'look-up': ConnectionRefusedError" in err
+    with running_service(service):
         status, _, err = harness.finish(harness.start(tmp_path, "", PROGRAM, port=str(service.port)))
         assert status == 0, err[-3000:]
     rows = harness.rows(tmp_path / "out")

@@ -198,5 +198,9 @@ def full_state() -> Manifest:
         flushed=2,
         forked_from=ForkOrigin("parent", "before"),
         fleet=FleetLedger({0: HeldShard(1, 7)}, {1: RevokedShard("2", 3, 9, parts)}, {0: 1, 1: 3}, "token"),
-        tables={"prices": PinnedTable(3, 12, 99, "ab", (FileRef("state/1.table", 70, 8),))},
+        tables={
+            "prices": PinnedTable(
+                3, 12, 99, "ab", (FileRef("state/1.table", 70, 8), FileRef("state/2.table", 71, 9)), (1,)
+            )
+        },
     )

@@ -74,6 +74,16 @@ FORMAT_7 = (
     "9XlWXxQjR+FZKYFwLvHBDTUObwCMIalmjkMhPDP8HOYeMaBB1w9V2Z4="
 )
 
+# The same as format 8 had it: a reference table in one part.
+FORMAT_8 = (
+    "VElERVdDS1AIAAEArAIAAMUBAAAAAAAAKLUv/WCsAd0NAJbbYTxQS5wDIDPpmqS5jiWo2k78K8sOeOj/naIbB5FutC/auEVWP6QbxVq9qkuINI+nJsQo"
+    "L6u3RoBGsMdNkgxUAFIAUgDXwqajx1Rx1c6LSYzn/YPRh8JK6qTovE8slYgVK1YoXEmn1S0cFOYgROZlcfewAZpYyv17/f59cKIrylZhG+VeqNVBWADB"
+    "hgkVA0LRxaQEsx0DMEMNiphKyfS4kG08Q0ZuUC8iSKAr1jtVVLb5D2bvvWP4cpi8F4kGEM979rLHyXjRu4chZw4H18lpaMQWdxn3smdpGYZUicRrci2e"
+    "K1oU0IslccQBDLSKiTq3dwHeTyzl3h/64/B4Wibt3vHFUo06GxciAA7vUn/3A0efCkefh8g8AlI0hCQ0hCGp2rtgilSdVIWJpZzGM+xFhg3h/ddZhhKB"
+    "6AsdCAESSAqJeKocErdIhKS5MjKxq/NeZcXiTupv+M+QHlqm3x/64XsmZ4lZS0I6uEosXp2PmmoN69wyh2hR+wcONgfl4N69wmz9FWaD/wERAH4t4Syk"
+    "le8WJozL7aJa6/OsvihGjsKzUgLhXOKDG2oc3gAYQ1LNHIdCeGb4Ocw9pfLNR1Jwr+A="
+)
+
 
 @given(checkpoint_states())
 def test_an_encoded_manifest_is_decoded_unchanged(state):
@@ -235,6 +245,21 @@ def test_a_checkpoint_of_an_earlier_format_is_read_whole(stored, lacking):
 @pytest.mark.parametrize("stored", [FORMAT_6, FORMAT_7])
 def test_a_checkpoint_without_tables_is_read_whole(stored):
     assert decode(base64.b64decode(stored), "orders") == full_state().replace(**_BEFORE_8)
+
+
+def test_a_checkpoint_with_a_table_in_one_part_is_read_whole():
+    expected = full_state()
+    table = expected.tables["prices"]
+    whole = msgspec.structs.replace(table, files=table.files[:1], later_parts=())
+    assert decode(base64.b64decode(FORMAT_8), "orders") == expected.replace(tables={"prices": whole})
+
+
+@pytest.mark.parametrize("begins", [(0,), (2,), (9,), (1, 1), (1, 2)])
+def test_impossible_parts_of_a_table_are_refused(begins):
+    body = _listed(full_state())
+    body[-1][0][1][-1] = begins
+    with pytest.raises(CorruptError, match="part"):
+        decode(_sealed(body))
 
 
 @pytest.mark.parametrize("position", [2, 99, -1, 2**63, None])

@@ -16,7 +16,7 @@ def pins() -> Pins:
 
 
 def test_a_pin_lists_every_file_that_its_checkpoint_references():
-    assert pin("p", "reader", full_state()).files == ("state/1.snap", "state/1.table", "state/2.delta")
+    assert pin("p", "reader", full_state()).files == ("state/1.snap", "state/1.table", "state/2.delta", "state/2.table")
 
 
 def test_a_savepoint_has_the_whole_checkpoint(pins):

@@ -27,10 +27,6 @@ _AHEAD = 50
 """How many blocks may wait while the task reads on."""
 
 
-def _part(batch: Batch, start: int, end: int) -> Batch:
-    return batch if end - start == len(batch) else batch.take(list(range(start, end)))
-
-
 @dataclass(frozen=True, eq=False)
 class MapAsync(Operator):
     """Replace each value by the result of a call; a batch waits for its calls."""
@@ -189,6 +185,10 @@ class _Calling(Process):
                 return made[position]
 
         return key
+
+
+def _part(batch: Batch, start: int, end: int) -> Batch:
+    return batch if end - start == len(batch) else batch.take(list(range(start, end)))
 
 
 def idempotency_key() -> str:
