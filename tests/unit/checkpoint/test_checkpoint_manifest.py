@@ -57,7 +57,10 @@ def test_checkpoints_are_frozen_and_hash_as_their_identity():
 
 def test_the_files_of_a_checkpoint_are_listed_once_each():
     state = full_state()
-    assert {file.name for file in state.files() - state.replace(tables={}).files()} == {"state/1.table", "state/2.table"}
+    assert {file.name for file in state.files() - state.replace(tables={}).files()} == {
+        "state/1.table",
+        "state/2.table",
+    }
     state = state.replace(tables={})
     assert {file.name for file in state.files()} == {"state/1.snap", "state/2.delta"}
     assert len(state.files()) == 2
