@@ -140,9 +140,9 @@ def test_cells_stay_linearizable_while_etcd_and_its_network_fail(tmp_path: Path,
                 while any(thread.is_alive() for thread in threads):
                     kind = draw.choice(list(faults.kinds))
                     with faults.kinds[kind](draw):
-                        threads[0].join(draw.uniform(0.1, 1.5))
+                        stop.wait(draw.uniform(0.1, 1.5))
                     happened[kind] += 1
-                    threads[0].join(draw.uniform(0.0, 0.5))
+                    stop.wait(draw.uniform(0.0, 0.5))
             finally:
                 stop.set()
                 for thread in threads:
