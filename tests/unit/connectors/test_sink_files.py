@@ -181,6 +181,50 @@ def test_a_million_small_batches_do_not_make_a_row_group_each(harness, folder):
     assert parquet.ParquetFile(folder / visible(folder)[0]).num_row_groups == 1
 
 
+def test_only_columns_whose_values_repeat_have_a_dictionary(harness, folder):
+    rows = [{"n": n, "name": f"name {n % 700}", "some": [n % 3], "mostly": None if n % 9 else n} for n in range(20_000)]
+    harness.publish(2, harness.stage(2, rows))
+    (path,) = visible(folder)
+    file = parquet.ParquetFile(folder / path)
+    group = file.metadata.row_group(0)
+    columns = {group.column(n).path_in_schema: group.column(n).has_dictionary_page for n in range(4)}
+    assert columns == {"n": False, "name": True, "some.list.element": True, "mostly": True}
+    assert file.read().to_pylist() == rows
+
+
+def test_columns_of_all_types_are_written_in_large_batches(harness, folder):
+    count = 5_000
+    kinds = {
+        "decimal": pa.decimal128(30, 2),
+        "text": pa.string_view(),
+        "bytes": pa.binary_view(),
+        "id": pa.uuid(),
+        "no": pa.null(),
+        "time": pa.time64("us"),
+        "yes": pa.bool_(),
+        "half": pa.float16(),
+        "word": pa.dictionary(pa.int8(), pa.string()),
+    }
+    values = {
+        "decimal": range(count),
+        "text": [f"{n}" for n in range(count)],
+        "bytes": [b"x"] * count,
+        "no": [None] * count,
+        "id": [n.to_bytes(16) for n in range(count)],
+        "time": range(count),
+        "yes": [True] * count,
+        "half": [1.0] * count,
+        "word": ["a"] * count,
+    }
+    columns = {
+        name: pa.array(values[name]).cast(kind) if name == "decimal" else pa.array(values[name], kind)
+        for name, kind in kinds.items()
+    }
+    harness.publish(2, harness.stage(2, pa.RecordBatch.from_pydict(columns)))
+    (path,) = visible(folder)
+    assert parquet.read_table(folder / path)["text"].to_pylist() == values["text"]
+
+
 def test_columns_that_change_their_type_go_to_files_of_their_own(harness, folder):
     harness.publish(2, harness.stage(2, [{"n": 1}], [{"n": None}], [{"n": 2.5}], [{"n": 2}]))
     tables = [parquet.read_table(folder / path) for path in visible(folder)]

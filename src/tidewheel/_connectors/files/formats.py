@@ -7,18 +7,25 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+from pyarrow import compute
 from xxhash import xxh64
 
 from tidewheel._values.columns import values
+
+if TYPE_CHECKING:
+    from pyarrow import parquet
 
 Format = Literal["parquet", "json"]
 
 _GROUP_ROWS = 128 * 1024
 _GROUP_BYTES = 32 * 1024 * 1024
+_SAMPLE, _UNIQUE = 4096, 0.95
+"""How many rows decide whether a column has a dictionary, and from which part of distinct values it has none."""
 
 
 class CheckedFile(io.FileIO):
@@ -87,14 +94,17 @@ class RowWriter(ABC):
 
 
 class ParquetWriter(RowWriter):
-    """Parquet, in row groups of a useful size however small the batches are."""
+    """Parquet, in row groups of a useful size however small the batches are.
+
+    Columns whose values hardly repeat have no dictionary: building one takes longer than writing the column, and the file
+    would be larger.
+    """
 
     def __init__(self, file: CheckedFile, schema: pa.Schema, compression: str) -> None:
         super().__init__(file)
-        from pyarrow import parquet
-
+        self._schema, self._compression = schema, compression
         self._footer: list[parquet.FileMetaData] = []
-        self._writer = parquet.ParquetWriter(file, schema, compression=compression, metadata_collector=self._footer)
+        self._writer: parquet.ParquetWriter | None = None
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
 
@@ -116,12 +126,26 @@ class ParquetWriter(RowWriter):
     def _write_group(self) -> None:
         held, self._held, self._held_rows, self._held_bytes = self._held, [], 0, 0
         if held:
-            self._writer.write_table(pa.Table.from_batches(held))
+            rows = pa.Table.from_batches(held)
+            self._opened(rows).write_table(rows)
+
+    def _opened(self, rows: pa.Table) -> parquet.ParquetWriter:
+        if self._writer is None:
+            from pyarrow import parquet
+
+            self._writer = parquet.ParquetWriter(
+                self.file,
+                self._schema,
+                compression=self._compression,
+                metadata_collector=self._footer,
+                use_dictionary=_repeating(rows),
+            )
+        return self._writer
 
     def close(self) -> None:
         """Write the last row group and the footer, and close the file."""
         self._write_group()
-        self._writer.close()
+        self._opened(pa.Table.from_batches([], self._schema)).close()
         self.file.close()
 
 
@@ -153,12 +177,37 @@ def encoded(form: Format, columns: pa.RecordBatch) -> EncodedRows:
     return EncodedRows(columns, _json_lines(list(map(record, *map(values, columns.columns)))))
 
 
+def _repeating(rows: pa.Table) -> bool | list[str]:
+    """Return the columns of a file that should have a dictionary, by a sample of its first row group. True stands for all."""
+    if rows.num_rows < _SAMPLE:
+        return True
+    # One row of each part, at a random place, so that a regular pattern in the rows does not decide.
+    step = rows.num_rows / _SAMPLE
+    places = ((np.arange(_SAMPLE) + np.random.default_rng(0).random(_SAMPLE)) * step).astype(np.int64)
+    unique = {
+        field.name
+        for number, field in enumerate(rows.schema)
+        if _can_count(field.type)
+        and compute.count_distinct(rows.column(number).take(places), mode="all").as_py() > _UNIQUE * _SAMPLE
+    }
+    return [path for path in _check_parquet(rows.schema) if path not in unique] if unique else True
+
+
+def _can_count(kind: pa.DataType) -> bool:
+    kinds = pa.types
+    texts = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary, kinds.is_fixed_size_binary)
+    return bool(kinds.is_primitive(kind) or kinds.is_decimal(kind)) or any(each(kind) for each in texts)
+
+
 @lru_cache(maxsize=64)
-def _check_parquet(schema: pa.Schema) -> None:
-    """Refuse columns that Parquet does not have, such as a struct without fields."""
+def _check_parquet(schema: pa.Schema) -> tuple[str, ...]:
+    """Refuse columns that Parquet does not have, such as a struct without fields. Return the paths of the stored columns."""
     from pyarrow import parquet
 
-    parquet.ParquetWriter(pa.BufferOutputStream(), schema).close()
+    file = pa.BufferOutputStream()
+    parquet.ParquetWriter(file, schema).close()
+    stored = parquet.read_metadata(pa.BufferReader(file.getvalue())).schema
+    return tuple(stored.column(number).path for number in range(len(stored)))
 
 
 @lru_cache(maxsize=64)
