@@ -64,6 +64,19 @@ class _Delta:
     def append(self, table):
         write_deltalake(self.url, table, mode="append")
 
+    def drop(self, name):
+        rest = DeltaTable(self.url).to_pyarrow_table().drop_columns([name])
+        write_deltalake(self.url, rest, mode="overwrite", schema_mode="overwrite")
+
+    def make_newer(self):
+        log = Path(self.url, "_delta_log", f"{0:020}.json")
+        actions = [json.loads(line) for line in log.read_text().splitlines()]
+        newer = [
+            {"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}} if "protocol" in each else each
+            for each in actions
+        ]
+        log.write_text("\n".join(map(json.dumps, newer)))
+
     def commits(self):
         return DeltaTable(self.url).version()
 
@@ -94,6 +107,14 @@ class _Iceberg:
 
     def append(self, table):
         self.table().append(table)
+
+    def drop(self, name):
+        with self.table().update_schema() as update:
+            update.delete_column(name)
+
+    def make_newer(self):
+        path = Path(self.table().metadata_location.removeprefix("file://"))
+        path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 9}))
 
     def commits(self):
         return len(self.table().snapshots())
@@ -350,6 +371,25 @@ def test_a_key_column_that_the_table_lost_fails_the_batch(harness, place):
     place.sink(mode="merge", key="v").start("orders")
     with pytest.raises(ConfigError, match="has no column id for the key"):
         place.sink(mode="merge", key="id").start("orders")
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_table_of_an_unknown_protocol_is_refused_before_the_start(place, mode):
+    place.create(pa.schema([("k", pa.int64())]))
+    place.make_newer()
+    with pytest.raises(ConfigError, match=r"the installed (deltalake|pyiceberg) cannot read .*upgrade"):
+        place.sink(mode=mode, key="k" if mode == "merge" else ()).start("orders")
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_table_that_lost_a_column_fails_the_batch_before_its_commit(place, tmp_path, harnessed, mode):
+    sink = place.sink(mode=mode, key="k" if mode == "merge" else ())
+    harness = harnessed(sink, str(tmp_path / "state"))
+    harness.publish(2, harness.stage(2, [{"k": 1, "v": "a"}]))
+    place.drop("v")
+    sink.start("orders")
+    with pytest.raises(StepError, match="the table has no column v; it has k"):
+        harness.stage(3, [{"k": 2, "v": "b"}], run="r2")
 
 
 @pytest.mark.parametrize("name", ["delta.appendOnly", "delta.enableChangeDataFeed"])

@@ -225,6 +225,11 @@ class TableLocation:
                 "the environment "
                 "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or your vendor's)"
             )
+        if "Kernel error: Unsupported" in text:
+            raise ConfigError(
+                f"{who}: the installed deltalake cannot read the Delta table at {self.url}: {text}. Nothing committed is lost: "
+                "upgrade deltalake, or write to another table, and start again"
+            )
         if _AWAY.search(text):
             raise ConnectorUnavailable(
                 f"{who}: the store of the Delta table at {self.url} is unavailable: {text}. Nothing committed is "

@@ -128,6 +128,11 @@ class TableName:
                 f"{who}: the catalog of the Iceberg table {self} denies access: {text}. Correct the credentials in the "
                 "properties of the catalog"
             )
+        if kind == "ValidationError" and "TableMetadata" in text:
+            raise ConfigError(
+                f"{who}: the installed pyiceberg cannot read the Iceberg table {self}: {text}. Nothing committed is lost: "
+                "upgrade pyiceberg, or write to another table, and start again"
+            )
         if away:
             raise ConnectorUnavailable(
                 f"{who}: the catalog or the store of the Iceberg table {self} is unavailable: {text}. Nothing committed "
