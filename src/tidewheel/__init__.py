@@ -144,7 +144,7 @@ _HOMES = {
     "triggered": "_time.windows",
     "tumbling": "_time.windows",
 }
-"""Where each public name is. Imported when first used: a look-up in stored state needs neither Arrow nor Spark."""
+"""The module of each public name. Imported when first used: a look-up in stored state needs neither Arrow nor Spark."""
 
 
 _MODULES = (

@@ -1,4 +1,4 @@
-"""What a source or a sink of your own is made of. `tidewheel.testing.connectors` tests it."""
+"""The parts of your own source or sink. `tidewheel.testing.connectors` tests it."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Where a program's records go. Each sink says its guarantee.
+"""Sinks for the records of a program. Each sink states its guarantee.
 
 | sink | guarantee |
 |---|---|

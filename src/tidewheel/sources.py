@@ -1,4 +1,4 @@
-"""Where a program's records come from. Any function from a Spark session to a streaming DataFrame is a source too."""
+"""Sources of records for a program. Any function from a Spark session to a streaming DataFrame is a source too."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Where reference tables come from, for `Job.table`. Paths, DataFrames and functions work without these."""
+"""Sources of reference tables for `Job.table`. Paths, DataFrames and functions work without these."""
 
 from typing import TYPE_CHECKING, Any
 

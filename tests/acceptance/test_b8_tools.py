@@ -228,7 +228,7 @@ def test_b8_the_abandoned_future_stays_until_it_is_dropped(tmp_path, local):
     stored = StoredJob("orders", state=local)
     name = f"before-restore-{done.sequence}"
     assert dict(stored.scan("sum", at=name)) == expected(BATCHES[:6])
-    with pytest.raises(StateError, match="a future that was abandoned"):
+    with pytest.raises(StateError, match="was abandoned by the restore"):
         stored.restore(name)
     stored.restore(name, keep_output=True)
     assert dict(stored.scan("sum")) == expected(BATCHES[:6])

@@ -239,7 +239,7 @@ class World:
         try:
             done = self.stored(name).restore(at)
         except StateError as error:
-            if "is of a future that was abandoned" not in str(error):
+            if "was abandoned by the restore" not in str(error):
                 raise
             self.log.append("refused")
             return

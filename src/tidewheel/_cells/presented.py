@@ -1,4 +1,4 @@
-"""What a writer presents with a value, and readers check."""
+"""The credentials that a writer stores with a value, and that readers check."""
 
 from __future__ import annotations
 

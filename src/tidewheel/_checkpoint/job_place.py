@@ -1,4 +1,4 @@
-"""Where a job is: its name, its state URL and its cells."""
+"""The place of a job: its name, its state URL and its cells."""
 
 from __future__ import annotations
 

@@ -237,7 +237,10 @@ def _parsed(value: str, cell: CellWriter[Any]) -> Any:
     loaded = _loaded(value)
     if type_name not in SIMPLE_TYPES:
         if loaded is value and value.lstrip().startswith(("{", "[")):
-            raise Encoding(f"{value} cannot be written to {cell.where}: it is no JSON; is it whole, and quoted?")
+            raise Encoding(
+                f"{value} cannot be written to {cell.where}: it is not valid JSON; check that it is complete, and "
+                "quoted for the shell"
+            )
         return loaded
     try:
         return msgspec.convert(loaded, SIMPLE_TYPES[type_name])

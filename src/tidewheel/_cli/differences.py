@@ -8,7 +8,7 @@ from tidewheel._checkpoint.manifest import OperatorInfo
 from tidewheel._checkpoint.tools.diff import TableDiff
 from tidewheel._checkpoint.tools.text import decoded, shown
 from tidewheel._cli.echo import echo
-from tidewheel._state.beside import readable_key
+from tidewheel._state.auxiliary_tables import readable_key
 
 
 def show_differences(

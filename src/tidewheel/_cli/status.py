@@ -12,7 +12,7 @@ from tidewheel._storage import open_store
 
 _ENDED = {
     "stopped": "it was stopped, or came to its end",
-    "killed": "its last run ended without saying so; was it killed?",
+    "killed": "its last run did not record its end; was it killed?",
     "failed": "it failed",
 }
 _SHOWN = 3

@@ -13,7 +13,7 @@ _MOST_READERS = 4
 
 
 Place = Mapping[str, Any]
-"""Where a source has a record, such as a file and a line, or a partition and an offset."""
+"""The place of a record in its source, such as a file and a line, or a partition and an offset."""
 
 
 class Split(ABC):
@@ -30,7 +30,7 @@ class Split(ABC):
 
     @property
     def where(self) -> Place:
-        """What the places of all its records have in common."""
+        """The common part of the places of all its records."""
         return {}
 
     def located(self) -> Iterator[tuple[pa.RecordBatch, list[Place]]]:

@@ -1,4 +1,4 @@
-"""How much the next batch may have, so that it takes about as long as wanted."""
+"""The size of the next batch, so that it takes about the wanted time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 FIRST = 1000
-"""How much a batch may have while nothing is known of the speed: records, or bytes of files."""
+"""The size of a batch before the speed is known: records, or bytes of files."""
 RECENT = 6
-"""How many of the last batches say how fast the job is."""
+"""The number of recent batches from which the speed of the job is estimated."""
 _LEAST_SLOPE = 0.25
 """Which part of a batch's time depends on its size, at least: times vary, and a guess must not make a batch too long."""
 

@@ -48,7 +48,7 @@ class BatchSpec(msgspec.Struct, frozen=True):
     partial: bool = False
     """Whether tasks read only the columns that the program's functions use, so that an error cannot show a whole record."""
     cells: dict[str, PinnedCell] = {}
-    """What the batch sees of each cell."""
+    """The value of each cell for the batch."""
     tables: dict[str, PinnedTable] = {}
     """The version of each reference table that the batch uses."""
     key_kinds: dict[str, str] = {}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _RUNS = 100
-"""Of how many runs the program is known."""
+"""The number of runs whose programs are stored."""
 SIMPLE_TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
 """The types, by name, that a value can be checked against without a description."""
 

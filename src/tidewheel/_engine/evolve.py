@@ -179,9 +179,9 @@ class _Change:
 
     renamed: dict[str, str]
     upgraded: dict[str, str]
-    """Those with another version or layout."""
+    """The steps with another version or layout."""
     retyped: dict[str, str]
-    """Those with other types, whose stored values are converted or read once."""
+    """The steps with other types, whose stored values are converted or read once."""
     dropped: set[str]
 
 
@@ -251,7 +251,7 @@ def _evolve_shard(
 
 
 def _emptied(node: Node, was: OperatorInfo) -> tuple[str, ...]:
-    """Return the tables beside a step's own that begin empty."""
+    """Return the auxiliary tables of a step that begin empty."""
     conversion = node.operator.conversion(was.layout) if _converts(node, was) else None
     return () if conversion is None else conversion.emptied
 

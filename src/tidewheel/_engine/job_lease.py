@@ -39,7 +39,7 @@ _MARGIN = 1.1
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who holds a job's lease."""
+    """The holder of a job's lease."""
 
     run: str
     host: str

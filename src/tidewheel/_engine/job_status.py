@@ -40,10 +40,10 @@ class JobStatus(msgspec.Struct, frozen=True):
     running: bool
     """Whether a run has the job, one that is still starting too."""
     sequence: int | None = None
-    """Of the newest commit; None: nothing is committed yet."""
+    """The number of the newest commit; None: nothing is committed yet."""
     committed_at: int | None = None
     age_seconds: float | None = None
-    """How long ago that was."""
+    """The age of the newest commit, in seconds."""
     events: int = 0
     """Events of the sources in all commits together."""
     parallelism: int | None = None
@@ -55,7 +55,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     """How far each input of that clock has come, by the step and its partition; None: it has given no timestamp yet. Inputs that
     have ended are not there."""
     state_bytes: int = 0
-    """Of all files that the newest commit refers to."""
+    """The size of all files that the newest commit refers to."""
     run: str | None = None
     """The run that has the job. For a job that is not running: the last run, if it is known that it did not end in order."""
     host: str | None = None
@@ -63,7 +63,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     since: int | None = None
     """When the run took the job."""
     phase: str | None = None
-    """What the start of that run is at, or was at when it ended; None: it has come past it."""
+    """The phase of the run's start, also if it ended there; None: the start is over."""
     rows_waiting: int | None = None
     """Rows that the sources hold and a running job has not read, as it saw last; None: that is not known."""
     files_waiting: int | None = None
@@ -76,7 +76,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     error_run: str | None = None
     """The run whose error it is: of a job that runs, perhaps an earlier one."""
     ended: Literal["stopped", "killed", "failed"] | None = None
-    """How the last run ended: in order, without saying so, or with an error; None: it runs."""
+    """The end of the last run: in order, killed, or with an error; None: it runs."""
     tables: dict[str, dict[str, int]] = {}
     """The `version` of each reference table, its `rows`, and when it was read from its source (`loaded_at`)."""
     final_commit: int | None = None

@@ -1,4 +1,4 @@
-"""Where the time of a batch goes: its phases, and the publishing of each sink."""
+"""The time of a batch by phase, and of publishing by sink."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Phases:
         self.sinks: dict[str, float] = {}
         """By sink, the seconds of its publishing."""
         self.tasks: int | None = None
-        """How many tasks the batch had; None: as many as its parallelism says."""
+        """The number of tasks of the batch; None: its parallelism."""
 
     def done(self, phase: str) -> None:
         """Put the time since the last phase under this one's name."""

@@ -27,12 +27,12 @@ _DELETERS = 8
 
 
 class Holdings(msgspec.Struct, frozen=True):
-    """What a job has at its state URL."""
+    """The stored data of a job at its state URL."""
 
     job: str
     state: str
     sequence: int | None
-    """Of the newest checkpoint; None: the job has none."""
+    """The sequence of the newest checkpoint; None: the job has none."""
     events: int
     checkpoints: int
     savepoints: tuple[str, ...]

@@ -21,7 +21,7 @@ from tidewheel._checkpoint.unpublished import carried
 from tidewheel._core import faults
 from tidewheel._core.keys import check_n_shards, shard_of_stored
 from tidewheel._engine.claimed_job import ClaimedJob, claimed_job
-from tidewheel._state.beside import owner
+from tidewheel._state.auxiliary_tables import owner
 from tidewheel._state.bounded_files import BoundedFiles
 from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.shard_contents import shard_items
@@ -37,7 +37,7 @@ _MASK = 2**64 - 1
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """What a table holds, whatever the order and the shards: the number of its entries and the sum of their digests."""
+    """The content of a table in any order: the number of its entries and the sum of their digests."""
 
     entries: int = 0
     digest: int = 0
@@ -50,7 +50,7 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class Resharded(msgspec.Struct, frozen=True):
-    """What was done."""
+    """The result of a reshard."""
 
     sequence: int
     before: int

@@ -27,7 +27,7 @@ from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.run import JobRun
-from tidewheel._state.beside import given_to, is_beside, owner
+from tidewheel._state.auxiliary_tables import is_auxiliary, owner, reassigned
 from tidewheel._state.references import ShardParts
 from tidewheel._state.segments import SUFFIX as SEGMENTS
 from tidewheel._state.shard_contents import shard_get, shard_items, shard_tables
@@ -45,7 +45,7 @@ def states(store: Store, manifest: Manifest) -> dict[str, dict[Any, bytes]]:
     values: dict[str, dict[Any, bytes]] = {}
     for shard, parts in sorted(manifest.shards.items()):
         for table in sorted(shard_tables(parts, shard, fetch)):
-            if not is_beside(table):
+            if not is_auxiliary(table):
                 for key, value in reader.shard(table, shard):
                     values.setdefault(table, {})[from_stored(key)] = value
     return values
@@ -102,7 +102,7 @@ class StoppedJob:
         mine = {change: value for change, value in self._changes.items() if shards is None or change[0] in chosen}
         held |= {change for change, value in mine.items() if value is not None}
         held -= {change for change, value in mine.items() if value is None}
-        return {from_stored(key) for _, table, key in held if not is_beside(table)}
+        return {from_stored(key) for _, table, key in held if not is_auxiliary(table)}
 
     def collect(self, key: Any) -> Collected:
         """Take a key's state out of every step and return it; empty if there is none."""
@@ -110,7 +110,7 @@ class StoppedJob:
         parts = self._run.head.shards.get(shard, ShardParts())
         states: Collected = {}
         for table in sorted(shard_tables(parts, shard, self._fetch)):
-            if is_beside(table):
+            if is_auxiliary(table):
                 self._collect_entries(shard, table, stored, states)
                 continue
             at = (shard, table, stored)
@@ -147,9 +147,9 @@ class StoppedJob:
                 # Nothing would refer to those of the state that was there.
                 self._collect_entries(shard, segments, stored, {})
         for table, value in state.items():
-            if is_beside(table):
+            if is_auxiliary(table):
                 for entry, content in _entries(table, value):
-                    self._changes[shard, table, given_to(table, entry, stored)] = content
+                    self._changes[shard, table, reassigned(table, entry, stored)] = content
             else:
                 self._changes[shard, table, stored] = value
 

@@ -15,8 +15,8 @@ from tidewheel._operators.timestamps.generate_epochs import GenerateEpochs
 from tidewheel._state.layout import StateLayout
 
 _WAY = """
-What is open in the old windows cannot be divided among the new ones. Let the old ones come out beside the new, divided by a
-time that is yet to come. In place of the changed line write:
+Open windows cannot be divided among the new ones. Run the old windows next to the new ones, divided by a time in the
+future. In place of the changed line write:
 
     from datetime import datetime
     cut = {cut}
@@ -45,7 +45,7 @@ WAYS = {
 
 @dataclass(frozen=True)
 class WindowPlace:
-    """What stands before a window in the program."""
+    """The steps before a window in the program that determine its clock."""
 
     key_steps: tuple[str, ...] = ("by", "right-by")
     """The names of the `key_by` of its inputs."""

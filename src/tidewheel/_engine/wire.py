@@ -1,4 +1,4 @@
-"""What crosses a shuffle: rows that each carry a block of many messages to one task.
+"""The format of shuffled rows: rows that each carry a block of many messages to one task.
 
 Messages travel in blocks, so the JVM's cost is per block and not per message. A row names the task attempt that produced its
 block, and the place of the block in that attempt's output. A receiving task takes the blocks in the order of (level, partition,
@@ -63,7 +63,7 @@ class Row(NamedTuple, Generic[Payload]):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """What a task's incoming rows are sorted by."""
+        """The columns by which the incoming rows of a task are sorted."""
         return self.origin.level, self.origin.partition, self.number
 
 

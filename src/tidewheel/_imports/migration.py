@@ -43,7 +43,7 @@ class SparkState:
 
 @dataclass(frozen=True)
 class FromSpark:
-    """Where a step or a source of the program continues in a Spark query.
+    """The place in a Spark query from which a step or a source of the program continues.
 
     - `state`: a function that gets a `SparkState` and returns the state of the step for that key, or None for a key
       that is not migrated. None takes `SparkState.value`.

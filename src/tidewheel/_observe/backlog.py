@@ -16,7 +16,7 @@ class Backlog(NamedTuple):
     files: int | None = None
     """The number of files of file sources, whose rows nobody has counted."""
     seconds: float | None = None
-    """How long the oldest waiting data had waited."""
+    """The waiting time of the oldest waiting data."""
 
 
 _NOT_TOLD = Backlog()

@@ -46,7 +46,7 @@ class TracedMessage:
     source: str | None
     """The source that its record comes from; None if it is the result of a step that combines messages."""
     place: Mapping[str, Any]
-    """Where the source has the record, such as a file and a line, or the name of the step that combined messages."""
+    """The place of the record in the source, such as a file and a line, or the name of the step that combined messages."""
     before: Any = None
     """The key's state before the message; None if there is none."""
     after: Any = None

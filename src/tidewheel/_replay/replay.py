@@ -56,7 +56,7 @@ class Replayed:
 
     sequence: int
     rows: Rows
-    """What the second run wrote, by sink, in no particular order."""
+    """The output of the second run by sink, in no particular order."""
     state: tuple[TableDiff, ...]
     """By step: keys whose state differs; `before` is the committed state, `after` that of the second run."""
     output: Mapping[str, tuple[int, int]] = field(default_factory=dict)

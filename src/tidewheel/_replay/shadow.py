@@ -25,7 +25,7 @@ from tidewheel._engine.task import SourceSplit
 from tidewheel._replay.follower import Follower
 from tidewheel._replay.recorded_input import RecordedInput
 from tidewheel._replay.recording_sinks import Rows, comparable, recording
-from tidewheel._state.beside import readable_key
+from tidewheel._state.auxiliary_tables import readable_key
 from tidewheel._state.local_copies import temporary_copies
 from tidewheel._storage import Store, open_store
 from tidewheel._storage.scratch import scratch_over

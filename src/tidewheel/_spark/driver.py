@@ -122,7 +122,7 @@ class Driver:
         self.seen = SeenFiles(self.run.store, self.run.stream, self.run.token)
         self.batches: list[BatchProgress] = []
         self.phase: str | None = "checking"
-        """What the start is at; None: it has run its first batch, or waits for data."""
+        """The phase of the start; None: the run has run its first batch, or waits for data."""
         self.spark: SparkSession
         self._readers: dict[str, SourceReader] | None = None
         """The readers that are open and that no loop has yet."""
@@ -132,7 +132,7 @@ class Driver:
         self._auto: AutoScale | None = None
         """Chooses the number of tasks, if the user leaves it to the run."""
         self._with_session = contextlib.ExitStack()
-        """What is closed together with its Spark session."""
+        """Resources that are closed together with the Spark session."""
         self.error: BaseException | None = None
         self.failed_batch: int | None = None
         self._polls = 0

@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 CONNECTION_ERRORS = (Py4JNetworkError, ConnectionError, EOFError)
-"""What calls to a JVM raise that has ended."""
+"""The errors of calls to a JVM that has ended."""
 
 _PATIENCE_S = 5.0
 

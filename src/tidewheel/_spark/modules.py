@@ -15,7 +15,7 @@ _PATHS = sysconfig.get_paths()
 INSTALLED = tuple(
     {*(_PATHS[kind] for kind in ("stdlib", "purelib", "platlib")), *site.getsitepackages(), site.getusersitepackages()}
 )
-"""Where modules are that an installation brings; those of an executor are its own."""
+"""The folders of installed modules. An executor uses its own installation of these."""
 
 
 def is_own(module: Any) -> bool:

@@ -43,7 +43,7 @@ class Program(TaskRunner):
         self.plan, self.limits = plan, limits
         self._session = session
         self._partitions: dict[int, RDD[None]] = {}
-        """What plain jobs run on, by the number of their tasks, each made once."""
+        """The RDDs of plain jobs, by their number of tasks; each is made once."""
         self._bytes = _pickled(plan)
         self._digest = hashlib.sha256(self._bytes).hexdigest()
         columns = next(iter(schemas.values())) if len(schemas) == 1 else None

@@ -28,18 +28,18 @@ class BatchProgress:
     seconds: float
     """From asking the sources for new data to the output being visible."""
     commit_ms: float
-    """Of these, the commit and the publishing."""
+    """The part of them for the commit and its publication."""
     parallelism: int
     """How many tasks the batch was divided among: the run's parallelism, or 1 where the batch was expected to be small."""
     rejected: int = 0
     durations: dict[str, int] = field(default_factory=dict)
-    """Where the time went, in ms by step: `offsets`, `tasks`, `commit`, `publish`."""
+    """The time in ms by phase: `offsets`, `tasks`, `commit`, `publish`."""
     kind: str = "batch"
     """The kind of its commit: `batch`, `epoch` or `flush`."""
 
     @property
     def label(self) -> str:
-        """What it is called: `batch 7`, `epoch` or `flush`."""
+        """The name in messages: `batch 7`, `epoch` or `flush`."""
         return self.kind if self.batch is None else f"batch {self.batch}"
 
     @property

@@ -13,7 +13,7 @@ _ROWS = 1000
 def warm(spark: SparkSession) -> None:
     """Run a query of the kind that a batch is: a shuffle, and Arrow to Python and back.
 
-    Only where tasks run in this Spark: elsewhere they have no code yet.
+    Do nothing on a cluster: its workers have not received the code yet.
     """
     if not is_local(spark.sparkContext.master):
         return

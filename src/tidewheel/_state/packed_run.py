@@ -81,7 +81,7 @@ class PackedRun(Sequence[tuple[bytes, bytes | None]]):
 
     @property
     def _range(self) -> tuple[int, int]:
-        """Where the encoded keys begin and end in their buffer."""
+        """The begin and end of each encoded key in their buffer."""
         keys = self._encoded_keys
         if not len(keys):
             return 0, 0

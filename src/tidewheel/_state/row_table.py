@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SPARSE = 2
 """A shard with more than this many times the keys of a batch is read key by key."""
 _ENTRY_BYTES = 10
-"""What a key takes in a local copy besides itself and its value."""
+"""The bytes that a key takes in a local copy in addition to itself and its value."""
 
 
 class RowTable:

@@ -24,7 +24,7 @@ from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._program.job import Job
 from tidewheel._program.keyed_stream import KeyedStream
 from tidewheel._program.stream import Stream
-from tidewheel._state.beside import given_to, is_beside, owner
+from tidewheel._state.auxiliary_tables import is_auxiliary, owner, reassigned
 from tidewheel._state.codec import StateCodec, codec_named
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.row_table import RowTable
@@ -140,7 +140,7 @@ class StepTester:
 
     def interrogate(self) -> set[Any]:
         """Return the keys that have state in any step."""
-        return {from_stored(key) for table, key in self.snapshot() if not is_beside(table)}
+        return {from_stored(key) for table, key in self.snapshot() if not is_auxiliary(table)}
 
     def collect(self, key: Any) -> dict[str, Any]:
         """Remove the state of a key from every step and return it, decoded, by step; empty if there is none.
@@ -150,7 +150,7 @@ class StepTester:
         stored, copy = self._placed(key)
         states: dict[str, Any] = {}
         for table, held in copy.tables.items():
-            if is_beside(table):
+            if is_auxiliary(table):
                 mine = sorted(entry for entry in held if owner(table, entry) == stored)
                 taken = {entry: held.pop(entry) for entry in mine}
                 if taken:
@@ -168,8 +168,8 @@ class StepTester:
             if is_timers(table):
                 moved = (msgspec.structs.replace(timer, key=key) for timer in state)
                 entries += [(table, encode_timer(timer), THERE) for timer in moved]
-            elif is_beside(table):
-                entries += [(table, given_to(table, entry, stored), raw) for entry, raw in state.items()]
+            elif is_auxiliary(table):
+                entries += [(table, reassigned(table, entry, stored), raw) for entry, raw in state.items()]
             else:
                 entries.append((table, stored, codec.encode(state)))
         for table, entry, raw in entries:

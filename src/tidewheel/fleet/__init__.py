@@ -67,7 +67,7 @@ _HOMES = {
     "open_inbox": "_inbox",
     "remove_node": "_nodes.assignment",
 }
-"""Where each name is. Imported when first used: a command that lists the commands needs none of them."""
+"""The module of each name. Imported when first used: a command that lists the commands needs none of them."""
 
 if not TYPE_CHECKING:  # To a type checker, a module with such a function would have every name.
 

@@ -1,4 +1,4 @@
-"""What users test their programs with: without Spark and without a disk, unless asked for."""
+"""Tools for tests of programs: without Spark and without a disk, unless asked for."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -267,7 +267,7 @@ def test_a_run_that_ended_in_order_differs_from_one_that_did_not(job):
     killed = look(place(job), newest(job))
     assert (killed.ended, lines(killed)[0]) == (
         "killed",
-        "job: does not run: its last run ended without saying so; was it killed?",
+        "job: does not run: its last run did not record its end; was it killed?",
     )
     with MemoryRun(job) as run:
         history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
@@ -395,7 +395,7 @@ def test_a_run_without_history_is_shown_as_killed_failed_or_stopped(job):
         run.batch({"in": [{"n": 1}]})
     assert seen(job).ended == "stopped"
     killed(job)
-    assert lines(seen(job))[0] == "job: does not run: its last run ended without saying so; was it killed?"
+    assert lines(seen(job))[0] == "job: does not run: its last run did not record its end; was it killed?"
     starting(job, None).release(failed=True)
     assert (seen(job).ended, lines(seen(job))[0]) == ("failed", "job: does not run: it failed")
 

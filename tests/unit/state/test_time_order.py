@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tidewheel._core.keys import from_stored, to_stored
 from tidewheel._state import task_state, time_order
-from tidewheel._state.beside import given_to, owner
+from tidewheel._state.auxiliary_tables import owner, reassigned
 from tidewheel._state.codec import codec_named
 from tidewheel._state.references import ShardParts
 from tidewheel._state.segments import SUFFIX, is_head, segment_key
@@ -201,7 +201,7 @@ def test_a_damaged_head_is_reported_with_its_key():
 def test_a_segment_belongs_to_the_key_of_its_state():
     entry = segment_key(to_stored("ada"), 7)
     assert owner(SEGMENTS, entry) == to_stored("ada")
-    assert given_to(SEGMENTS, entry, to_stored(3)) == segment_key(to_stored(3), 7)
+    assert reassigned(SEGMENTS, entry, to_stored(3)) == segment_key(to_stored(3), 7)
 
 
 def test_the_codec_goes_to_tasks():

@@ -32,9 +32,9 @@ def restored(target: Manifest, newest: Manifest, run: str, keep_output: bool) ->
     abandoned = next((span for span in retracted(newest) if outputs_of(target) in span), None)
     if abandoned is not None and not keep_output:
         raise StateError(
-            f"checkpoint {target.sequence} of {target.id.stream_id!r} is of a future that was abandoned by the restore "
-            f"{abandoned.before}: its output after {abandoned.after} was taken back and cannot be put in place again. "
-            "Go back to it without that output with --keep-output, or give it a job of its own with fork"
+            f"checkpoint {target.sequence} of {target.id.stream_id!r} was abandoned by the restore {abandoned.before}: "
+            f"its output after {abandoned.after} was retracted and cannot be published again. Restore it without that output "
+            "with --keep-output, or continue it as another job with fork"
         )
     sequence = newest.sequence + 1
     # The target may itself be a restore, or the claim after one: output that it has to remove is not in its history

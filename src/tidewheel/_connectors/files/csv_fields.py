@@ -15,7 +15,7 @@ class Unclosed(Malformed):
 
 @dataclass(frozen=True)
 class CsvForm:
-    """How CSV files are written."""
+    """The dialect of CSV files."""
 
     header: bool | None = None
     """Whether the first line of a file is the names of its columns; None: the program does not say."""

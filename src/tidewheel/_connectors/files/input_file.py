@@ -32,7 +32,7 @@ class InputFile:
     modified_ms: int
     """When it was changed last, in milliseconds since 1970."""
     store: Store | None = None
-    """Where the file is if not on the local disk."""
+    """The store of the file; None: the local disk."""
 
     @property
     def shown(self) -> str:

@@ -36,7 +36,7 @@ class LineSplit(Split):
 
     part: Part
     columns: pa.Schema
-    """What is read of the records, without the columns that are folders."""
+    """The columns to read, without those that are folders."""
     partitions: PartitionColumns = field(default=PartitionColumns(), kw_only=True)
     block_bytes: int = field(default=BLOCK, kw_only=True)
     reading = "dear"

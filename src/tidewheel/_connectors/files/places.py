@@ -1,4 +1,4 @@
-"""Where output files are put: a local folder, or a store at a URL. What a sink needs of either is the same."""
+"""Places for output files: a local folder, or a store at a URL, with one interface for sinks."""
 
 from __future__ import annotations
 

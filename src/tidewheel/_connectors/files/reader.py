@@ -27,7 +27,7 @@ _ALL_SECONDS = 60.0
 
 
 class Taken(NamedTuple):
-    """What a position says: how many files were taken, and before which time files are not taken any more."""
+    """A position: the number of files that were taken, and the time before which files are ignored."""
 
     files: int
     not_before_ms: int | None = None

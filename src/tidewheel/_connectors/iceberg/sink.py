@@ -244,7 +244,7 @@ _known = _KnownTables()
 
 
 class IcebergRows(TableRows):
-    """The output of a task: data files, and staged rows if there is no table yet, or it lacks columns that may be added."""
+    """The output of a task: data files, or staged rows while the table does not exist or lacks new columns."""
 
     def __init__(self, sink: Iceberg, staging: Staging) -> None:
         self._sink, self._staging = sink, staging

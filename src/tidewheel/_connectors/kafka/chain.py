@@ -111,7 +111,7 @@ class _Joint:
 
 @dataclass(frozen=True)
 class _Place:
-    """What a position of a chain says."""
+    """A position of a chain."""
 
     first: Position
     then: Position

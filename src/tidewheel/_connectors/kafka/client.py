@@ -1,4 +1,4 @@
-"""How to reach a Kafka: its brokers and the client's options, without secrets in messages."""
+"""The connection to Kafka: its brokers and the client's options, without secrets in messages."""
 
 from __future__ import annotations
 

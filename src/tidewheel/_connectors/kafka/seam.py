@@ -24,7 +24,7 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 @dataclass(frozen=True)
 class Seam:
-    """Where the history ends. `by` is "offset" or the name of a time column."""
+    """The end of the history. `by` is "offset" or the name of a time column."""
 
     by: str
     offsets: Mapping[str, int] = field(default_factory=dict)

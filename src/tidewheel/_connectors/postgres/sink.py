@@ -139,7 +139,7 @@ class Postgres(KeyedRows):
 
     def published(self, job: str, sink: str) -> str | None:
         mark = self.server.persist(f"sink {sink!r}", lambda connection: self.table.mark_of(connection, job, sink))
-        return None if mark is None else f"its mark beside {self.describe()}; the rows stay, empty the table by hand"
+        return None if mark is None else f"its marker next to {self.describe()}; the rows stay, empty the table by hand"
 
     def remove(self, job: str, sink: str) -> None:
         self.server.persist(f"sink {sink!r}", lambda connection: self.table.forget(connection, job, sink))

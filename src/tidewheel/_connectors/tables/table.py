@@ -13,7 +13,7 @@ from tidewheel.errors import ConfigError
 
 
 class TableSource(ABC):
-    """Where the rows of a reference table come from. The driver reads them."""
+    """A source of the rows of a reference table. The driver reads it."""
 
     @abstractmethod
     def load(self, spark: Any) -> pa.Table:

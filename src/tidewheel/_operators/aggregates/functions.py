@@ -77,7 +77,7 @@ class Aggregate:
     since: int = 0
     where: Where | None = None
     aggregator: Aggregator | None = None
-    """What folds and merges the states, if they are not numbers."""
+    """The aggregator that folds and merges the states, if they are not numbers."""
     more: tuple[str, ...] = ()
     """The further columns that an aggregator folds."""
 

@@ -16,7 +16,7 @@ from tidewheel.errors import StepError
 LATE = 1
 """The output of messages that are too late for the step, if it has one."""
 NO_WINDOW_CLOSES = "no window closes, and nothing is emitted,"
-"""What never happens to windows without epochs."""
+"""The consequence of missing epochs for windows, for warnings."""
 
 
 class TimedOperator(Operator):

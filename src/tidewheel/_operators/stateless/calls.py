@@ -46,7 +46,7 @@ class CallOptions:
 
 @dataclass
 class CallStatistics:
-    """What the calls of one batch amounted to."""
+    """The counts of the calls of one batch."""
 
     calls: int = 0
     failures: int = 0

@@ -29,7 +29,7 @@ class SourceConformance:
     """Inherit from this class and add a fixture `harness`, new for every test."""
 
     def test_offsets_are_recorded_and_cover_all_there_is(self, harness: SourceHarness) -> None:
-        """What was appended is between the first offsets and the latest, and nothing is behind those."""
+        """Appended records are between the first and the latest offsets, and none are after those."""
         harness.append(payloads(0, 50))
         source = DrivenSource(harness)
         start = source.start()
@@ -95,7 +95,7 @@ class SourceConformance:
             assert max(amounts) <= 7 or not harness.exact_limit
 
     def test_available_now_ends_with_what_was_there(self, harness: SourceHarness) -> None:
-        """What is appended after the run began is left to the next one."""
+        """Records appended after the run began are left to the next one."""
         harness.append(payloads(0, 20))
         source = DrivenSource(harness)
         start = source.start()

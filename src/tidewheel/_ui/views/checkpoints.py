@@ -11,7 +11,7 @@ from tidewheel._checkpoint.tools.savepoint import At, find, savepoints
 from tidewheel._checkpoint.tools.text import decoded
 from tidewheel._checkpoint.tools.verify import verify as verify_files
 from tidewheel._engine.job_status import table_versions
-from tidewheel._state.beside import readable_key
+from tidewheel._state.auxiliary_tables import readable_key
 from tidewheel._storage.chain import Chain
 from tidewheel._ui.site import Site
 from tidewheel.errors import TidewheelError

@@ -11,7 +11,7 @@ from tidewheel._state.segments import is_segments, moved_segment, owner_of_segme
 from tidewheel._state.timers import decode, encode, is_timers, stored_key
 
 
-def is_beside(table: str) -> bool:
+def is_auxiliary(table: str) -> bool:
     """Return whether a table's keys are not message keys."""
     return is_timers(table) or is_segments(table)
 
@@ -37,7 +37,7 @@ def readable_key(table: str, entry: bytes) -> Any:
     return from_stored(entry)
 
 
-def given_to(table: str, entry: bytes, stored: bytes) -> bytes:
+def reassigned(table: str, entry: bytes, stored: bytes) -> bytes:
     """Return the key of an entry after it is assigned to another stored key."""
     if is_timers(table):
         return encode(msgspec.structs.replace(decode(entry), key=from_stored(stored)))
