@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from support.internals import states
 from tidewheel import Job, KeyedStream, Message, RunOptions, Stream
 from tidewheel._connectors.memory.iterable import IterableSource
-from tidewheel._engine.stopped_job import StoppedJob, states
+from tidewheel._engine.stopped_job import StoppedJob
 from tidewheel.codecs import msgpack_codec
 from tidewheel.sinks import collect
 

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import MutableMapping
 from typing import Any
 
+from support.internals import shard_of
 from tidewheel import Job, Message, Output, StatefulLogic, Timer
-from tidewheel._core.keys import shard_of
 from tidewheel.errors import StepError
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable

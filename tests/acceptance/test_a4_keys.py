@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tidewheel._core.keys import shard_of
+from support.internals import shard_of
 from tidewheel._engine.stopped_job import StoppedJob
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable

@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.internals import states
 from tidewheel import sum_
-from tidewheel._engine.stopped_job import states
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun

@@ -6,10 +6,9 @@ import uuid
 
 import pytest
 
+from support.internals import faults, open_store
 from tidewheel import RunOptions
-from tidewheel._core import faults
 from tidewheel._observe.history import History
-from tidewheel._storage import open_store
 from tidewheel.errors import StepError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable

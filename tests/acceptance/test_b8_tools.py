@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from support.internals import app, open_store
 from tidewheel import Job, StoredJob
 from tidewheel._checkpoint.names import folder
-from tidewheel._cli import app
-from tidewheel._storage import open_store
 from tidewheel.errors import HeldError, NotFound, StateError, StorageError
 from tidewheel.sinks import collect, discard, files
 from tidewheel.sources import iterable

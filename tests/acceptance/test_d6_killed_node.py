@@ -7,7 +7,7 @@ import random
 import pytest
 
 from support.fleet_nodes import SHARDS, Fleet, MemoryNode, started
-from tidewheel._core import faults
+from support.internals import faults
 from tidewheel.errors import FencedError
 from tidewheel.fleet._nodes import handover
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from support.internals import open_store
 from tidewheel import ExpiringMap, Message
 from tidewheel._engine.stopped_job import opener
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._state.timers import is_timers
-from tidewheel._storage import open_store
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from support.internals import open_store
 from tidewheel import tumbling
 from tidewheel._engine.stopped_job import opener
 from tidewheel._state.shard_contents import shard_items
-from tidewheel._storage import open_store
 from tidewheel.sinks import collect
 from tidewheel.testing import MemoryRun
 

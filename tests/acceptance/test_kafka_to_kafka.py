@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from servers.kafka_server import Kafka
+from support.internals import faults
 from tidewheel import Job, RunOptions, codecs, count, sinks, sources, sum_
-from tidewheel._core import faults
 from tidewheel.errors import ConfigError
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from support.internals import open_store
 from tidewheel import Job, RunOptions, sinks, sources
 from tidewheel._checkpoint.manifest import SparkLog, SparkSource
 from tidewheel._checkpoint.spark_log import old_positions
-from tidewheel._storage import open_store
 from tidewheel.checkpoints import StreamCheckpoints
 from tidewheel.errors import StateError
 

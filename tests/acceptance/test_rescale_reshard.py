@@ -9,16 +9,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from support.internals import faults, open_store, states
 from tidewheel import Job, Message, Output, StatefulLogic, StoredJob, Timer, sum_
 from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._cli.reshard import reshard as reshard_command
-from tidewheel._core import faults
 from tidewheel._core.keys import shard_of_stored
 from tidewheel._engine.reset import holdings
 from tidewheel._engine.reshard import Tally, check_equal, reshard
-from tidewheel._engine.stopped_job import opener, states
+from tidewheel._engine.stopped_job import opener
 from tidewheel._state.shard_contents import shard_items
-from tidewheel._storage import open_store
 from tidewheel._testing.clock import NOON
 from tidewheel.checkpoints import StreamCheckpoints
 from tidewheel.errors import ConfigError, HeldError, StateError

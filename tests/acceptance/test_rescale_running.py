@@ -17,11 +17,10 @@ import pytest
 from typer.testing import CliRunner
 
 from support.driven import ALWAYS_DIVIDED, run_divided
+from support.internals import open_store, states
 from tidewheel import Job, RunOptions
 from tidewheel._checkpoint.names import parse_state_file
 from tidewheel._cli.rescale import rescale, stretches
-from tidewheel._engine.stopped_job import states
-from tidewheel._storage import open_store
 from tidewheel.checkpoints import StreamCheckpoints
 from tidewheel.codecs import msgpack_codec
 from tidewheel.sinks import collect

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from support.internals import app
 from support.waiting import IN_TIME, eventually
 from tidewheel import Job, RunOptions
-from tidewheel._cli import app
 from tidewheel.errors import StepError
 from tidewheel.sinks import collect
 from tidewheel.sources import files, iterable

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from tidewheel._engine.stopped_job import states
-from tidewheel._storage import open_store
+from support.internals import open_store, states
 from tidewheel.checkpoints import StreamCheckpoints
 
 PROGRAM = Path(__file__).with_name("program.py")

@@ -22,10 +22,10 @@ from servers.stores import running_etcd
 from servers.tcp_proxy import TcpProxy
 from support.fleet_nodes import SHARDS
 from support.fleet_processes import Processes
+from support.internals import shard_of
 from support.waiting import SOON, eventually
 from tidewheel._cells.lease import NAMESPACE as LEASES
 from tidewheel._cells.lease import Tenure
-from tidewheel._core.keys import shard_of
 from tidewheel.cells import open as open_cells
 from tidewheel.fleet import Coordinator
 

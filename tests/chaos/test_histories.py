@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
+from support.internals import faults
 from tidewheel import Job, StoredJob, sinks
-from tidewheel._core import faults
 from tidewheel._core.faults import InjectedFault
 from tidewheel._state.local_copies import LocalCopies
 from tidewheel.errors import NotFound, StateError, StorageError, TidewheelError

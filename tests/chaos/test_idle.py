@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from chaos import harness
-from tidewheel._storage import open_store
+from support.internals import open_store
 from tidewheel.checkpoints import StreamCheckpoints
 
 PROGRAM = Path(__file__).with_name("idle_program.py")

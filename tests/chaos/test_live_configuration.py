@@ -11,9 +11,9 @@ from collections import defaultdict
 from pathlib import Path
 
 from chaos import harness
+from support.internals import open_store
 from tidewheel import cells
 from tidewheel._engine.control import cells_url
-from tidewheel._storage import open_store
 from tidewheel.checkpoints import StreamCheckpoints
 
 SEED = 5

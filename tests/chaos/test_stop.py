@@ -11,8 +11,8 @@ import termios
 from pathlib import Path
 
 from chaos import harness
+from support.internals import open_store
 from support.waiting import SOON, eventually
-from tidewheel._storage import open_store
 from tidewheel.checkpoints import StreamCheckpoints
 
 SEED = 3

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from support.internals import open_store
 from tidewheel import Job, StoredJob
-from tidewheel._storage import Entry, Store, open_store
+from tidewheel._storage import Entry, Store
 from tidewheel.errors import StorageError, TidewheelError
 from tidewheel.sinks import files
 from tidewheel.sources import iterable

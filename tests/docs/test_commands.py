@@ -10,7 +10,7 @@ import click
 import pytest
 from typer.main import get_command
 
-from tidewheel._cli import app
+from support.internals import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -20,7 +20,7 @@ import pytest
 from typer.main import get_command
 
 from docs.test_keywords import PAGES, public
-from tidewheel._cli import app
+from support.internals import app
 from tidewheel._time.duration import nanoseconds
 from tidewheel.errors import TidewheelError
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from tidewheel._cli import app
+from support.internals import app
 
 FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
 VERSION = ".".join(kubernetes_validate.latest_version().split(".")[:2])

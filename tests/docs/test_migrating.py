@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 import tidewheel
+from support.internals import app
 from tidewheel import Job, RunOptions, agg, codecs, sinks, sources
-from tidewheel._cli import app
 from tidewheel.errors import GraphError, TidewheelError
 from tidewheel.fleet import Router, open_inbox
 from tidewheel.testing import run_in_memory

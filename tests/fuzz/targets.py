@@ -22,6 +22,7 @@ from uuid import UUID
 import msgspec
 from xxhash import xxh64_intdigest
 
+from support.internals import FileRef, from_stored, to_stored
 from tidewheel import Job, StoredJob, codecs, sinks, sources
 from tidewheel._cells import record as cell_record
 from tidewheel._cells.declared import CheckedCodec
@@ -46,13 +47,11 @@ from tidewheel._connectors.files.text_split import TextSplit
 from tidewheel._connectors.log_stream import positions_of as log_positions
 from tidewheel._connectors.schema import declared_schema
 from tidewheel._connectors.staging import StagedRef, read_token
-from tidewheel._core.keys import from_stored, to_stored
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._core.urls import Url
 from tidewheel._observe.records import COMMITS, ERRORS, LAG, RUNS
 from tidewheel._state import tagged, timers
 from tidewheel._state.codec import msgpack_codec
-from tidewheel._state.references import FileRef
 from tidewheel._state.state_file import StateFile, StateFileWriter
 from tidewheel._time.duration import nanoseconds
 from tidewheel.errors import ConfigError, NotFound, TidewheelError

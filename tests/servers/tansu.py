@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 from servers.stores import SeaweedFS, _start, _wait, free_ports
-from tidewheel._storage import open_store
+from support.internals import open_store
 
 
 class Tansu:

@@ -16,18 +16,18 @@ from simulation.scheduler import SECOND, Host
 from simulation.sinks import FILES, TABLE, Database, Table, stage_files, stage_table
 from simulation.sometimes import sometimes
 from simulation.world import FAULTS_S, PATIENCE_S, World
+from support.internals import ShardParts, to_stored
 from tidewheel import Job, StoredJob, sinks
 from tidewheel._checkpoint.garbage import collect
 from tidewheel._checkpoint.state_files import opener
 from tidewheel._connectors.sink import Staging
-from tidewheel._core.keys import shard_of_stored, to_stored
+from tidewheel._core.keys import shard_of_stored
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.report import Staged
 from tidewheel._engine.run import JobRun
 from tidewheel._state.codec import msgpack_codec
-from tidewheel._state.references import ShardParts
 from tidewheel._state.shard_contents import shard_get
 from tidewheel.errors import (
     CorruptError,

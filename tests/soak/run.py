@@ -31,9 +31,9 @@ from soak import checker, clock, faults, report, traffic
 from soak.lives import Life, files_below, settings_command, used
 from soak.watching import Commands, Looking, Table
 from support.fleet_nodes import SHARDS, Fleet
+from support.internals import open_store
 from support.waiting import eventually
 from tidewheel import StoredJob
-from tidewheel._storage import open_store
 
 TESTS = Path(__file__).resolve().parents[1]
 DISK_MIB = 768

@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from support.internals import FileRef, PartRef, ShardParts
 from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
 from tidewheel._checkpoint.manifest import (
     ForkOrigin,
@@ -15,7 +16,6 @@ from tidewheel._checkpoint.manifest import (
     StagedOutput,
 )
 from tidewheel._state.layout import Accumulator, StateLayout
-from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.type_description import Field, StateType
 from tidewheel._time.frontier import Frontier
 from tidewheel._time.windows import Fixed

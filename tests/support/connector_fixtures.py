@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support.internals import open_store
 from tidewheel._connectors import staging
 from tidewheel._core import pickling
-from tidewheel._storage import open_store
 from tidewheel._testing.connectors.driving import recorded
 from tidewheel.connectors import Publication, Sink, Staging
 

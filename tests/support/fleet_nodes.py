@@ -10,17 +10,16 @@ from collections import Counter
 from itertools import count
 from pathlib import Path
 
+from support.internals import from_stored, open_store
 from tidewheel import Job
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.state_files import opener
-from tidewheel._core.keys import from_stored
 from tidewheel._engine.commit import SourceProgress
 from tidewheel._engine.merging import at_once
 from tidewheel._engine.plan_sinks import publish_output
 from tidewheel._engine.task_layout import Layout
 from tidewheel._state.local_copies import LocalCopies
 from tidewheel._state.shard_contents import shard_items
-from tidewheel._storage import open_store
 from tidewheel._testing.memory import GivenSplit, MemoryTasks
 from tidewheel._values.shape import ANY, to_columns
 from tidewheel.cells import open as open_cells

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from support.internals import open_store
 from support.waiting import SOON
 from tidewheel import Job, sinks, sources
 from tidewheel._core.http_guard import guard_for
@@ -27,7 +28,6 @@ from tidewheel._observe.records import (
     StepRecord,
     Stored,
 )
-from tidewheel._storage import open_store
 from tidewheel._ui.server import PageServer
 from tidewheel._ui.site import Site
 from tidewheel.testing import run_in_memory

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import msgspec
 
+from support.internals import FileRef, PartRef, ShardParts
 from tidewheel._state.compaction import merge, newest_sequence
 from tidewheel._state.local_copies import ShardCopy, ShardReader
-from tidewheel._state.references import FileRef, PartRef, ShardParts, Stretch
+from tidewheel._state.references import Stretch
 from tidewheel._state.state_file import StateFile, StateFileWriter
 
 Tables = Mapping[str, Mapping[bytes, bytes | None]]

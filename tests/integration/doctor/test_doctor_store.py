@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from support.internals import open_store
 from tidewheel._doctor.store import check_store, remove
-from tidewheel._storage import open_store
 
 LISTING = (
     '<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated>{}</ListBucketResult>',

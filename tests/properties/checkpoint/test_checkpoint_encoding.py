@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.checkpoint_strategies import checkpoint_states, full_state
+from support.internals import FileRef, PartRef, ShardParts
 from tidewheel._checkpoint import encoding, envelope
 from tidewheel._checkpoint.encoding import MAGIC, VERSION, decode, encode
-from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.type_description import Field, StateType
 from tidewheel.checkpoints import CheckpointId, Manifest
 from tidewheel.errors import CorruptError, StateError

@@ -16,11 +16,11 @@ import random
 from collections import defaultdict
 from types import SimpleNamespace
 
+from support.internals import FileRef, PartRef, ShardParts
 from tidewheel._checkpoint.fleet_ledger import ORIGIN, run_of
 from tidewheel._checkpoint.manifest import StagedOutput
 from tidewheel._checkpoint.names import shared
 from tidewheel._checkpoint.unpublished import settled
-from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel.checkpoints import CheckpointId, Manifest
 from tidewheel.fleet import Assignment, add_node, remove_node
 from tidewheel.fleet._nodes import handover, sweep

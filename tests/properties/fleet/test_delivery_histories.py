@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from servers.nats_server import running_nats
+from support.internals import from_stored
 from support.memory_inbox import MemoryInbox, in_a_child
 from support.memory_topic import Killed, MemoryTopic, to_memory
-from tidewheel._core.keys import from_stored
 from tidewheel.errors import TidewheelError
 from tidewheel.fleet import Inbox, InboxError, InboxUnavailable, NotTaken, Router
 from tidewheel.fleet._inbox import decode_events

@@ -8,8 +8,8 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
+from support.internals import faults
 from tidewheel import Job, sinks, sources
-from tidewheel._core import faults
 from tidewheel._engine import table_loading
 from tidewheel._values.keyed_table import KeyedTable, hashes_of, key_column
 from tidewheel._values.parted_table import PartedTable, part_of_each

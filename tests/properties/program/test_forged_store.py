@@ -25,15 +25,13 @@ import pytest
 import zstandard
 from xxhash import xxh64_intdigest
 
+from support.internals import FileRef, faults, open_store
 from support.watch import Watch, forget_peak, in_time, peak
 from tidewheel import Job, StoredJob, sinks, sources
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.verify import verify
-from tidewheel._core import faults
-from tidewheel._state.references import FileRef
 from tidewheel._state.state_file import StateFile
-from tidewheel._storage import open_store
 from tidewheel._ui.site import Site
 from tidewheel._ui.views import checkpoints as checkpoint_views
 from tidewheel._ui.views import jobs as job_views

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.internals import FileRef
 from support.state_build import Tables, state_file
 from tidewheel._state import state_file as files
-from tidewheel._state.references import FileRef
 from tidewheel._state.state_file import DROPPED, MISSING, StateFile, StateFileWriter
 from tidewheel.errors import CorruptError, StateError
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fleet_nodes import SHARDS, Fleet, MemoryNode, started
+from support.internals import shard_of
 from tidewheel import Job, count, session, sliding, sum_, tumbling
-from tidewheel._core.keys import shard_of
 from tidewheel._time.shard_epochs import earliest, epoch_of, latest, shards_behind
 from tidewheel.sinks import collect, files
 from tidewheel.sources import inbox, iterable

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from support.checkpoint_strategies import full_state
-from tidewheel._state.references import FileRef
+from support.internals import FileRef
 from tidewheel.checkpoints import CheckpointId, Manifest
 from tidewheel.errors import ConfigError
 

@@ -3,9 +3,8 @@ import itertools
 import pytest
 from xxhash import xxh64_intdigest
 
+from support.internals import faults, open_store
 from tidewheel._checkpoint.pins import pin
-from tidewheel._core import faults
-from tidewheel._storage import open_store
 from tidewheel._storage.memory import MemoryStore
 from tidewheel.checkpoints import CheckpointId, CheckpointStore, Manifest, StreamCheckpoints
 from tidewheel.errors import ConfigError, CorruptError, FencedError, NotFound, StateError

@@ -9,9 +9,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from support.internals import to_stored
 from tidewheel._checkpoint.tools.columns import Columns
 from tidewheel._checkpoint.tools.export import _keys
-from tidewheel._core.keys import to_stored
 from tidewheel.errors import StateError
 
 

@@ -5,7 +5,8 @@ import itertools
 
 import pytest
 
-from tidewheel._storage import Entry, Store, open_store
+from support.internals import open_store
+from tidewheel._storage import Entry, Store
 from tidewheel.checkpoints import CheckpointId, Manifest, StreamCheckpoints
 from tidewheel.errors import NotFound, StorageError
 

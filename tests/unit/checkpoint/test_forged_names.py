@@ -5,12 +5,12 @@ import pytest
 from xxhash import xxh64_intdigest
 
 from support.checkpoint_strategies import full_state
+from support.internals import FileRef, PartRef, ShardParts
 from tidewheel._checkpoint import pins
 from tidewheel._checkpoint.encoding import MAGIC, VERSION, decode, encode
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.manifest import SparkLog
 from tidewheel._checkpoint.pages import StoredPage, encode_page
-from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel.errors import CorruptError
 
 EVIL = [

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
+from support.internals import open_store
 from tidewheel import Job, StoredJob
 from tidewheel._checkpoint.tools.fork import fork
-from tidewheel._storage import open_store
 from tidewheel._storage.chain import Chain
 from tidewheel._storage.memory import MemoryStore
 from tidewheel.checkpoints import CheckpointId, Manifest, StreamCheckpoints

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.internals import FileRef, PartRef, ShardParts, open_store
 from tidewheel._checkpoint.garbage import collect, collectable
 from tidewheel._checkpoint.manifest import StagedOutput
 from tidewheel._checkpoint.names import staged_file, state_file
 from tidewheel._checkpoint.pinning import hold_checkpoint, hold_savepoint
 from tidewheel._checkpoint.pins import Pin
 from tidewheel._checkpoint.unpublished import carried
-from tidewheel._state.references import FileRef, PartRef, ShardParts
-from tidewheel._storage import Entry, Store, open_store
+from tidewheel._storage import Entry, Store
 from tidewheel.checkpoints import CheckpointId, Manifest, StreamCheckpoints
 from tidewheel.errors import CorruptError, NotFound, StateError
 from unit.checkpoint.interleaving import run_interleaved

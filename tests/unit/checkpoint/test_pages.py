@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
+from support.internals import FileRef, PartRef, ShardParts, faults, open_store
 from tidewheel._checkpoint import pages
 from tidewheel._checkpoint.encoding import decode, encode
 from tidewheel._checkpoint.envelope import seal
@@ -19,9 +20,6 @@ from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._checkpoint.tools.savepoint import find, make_savepoint
 from tidewheel._checkpoint.tools.state_reader import hold
 from tidewheel._checkpoint.tools.verify import verify
-from tidewheel._core import faults
-from tidewheel._state.references import FileRef, PartRef, ShardParts
-from tidewheel._storage import open_store
 from tidewheel.checkpoints import CheckpointId, Manifest, StreamCheckpoints
 from tidewheel.errors import CorruptError, NotFound, StateError
 

@@ -3,8 +3,8 @@ import itertools
 import pytest
 
 from support.checkpoint_strategies import full_state
+from support.internals import open_store
 from tidewheel._checkpoint.pins import Pins, pin
-from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, CorruptError, NotFound, StateError
 
 _fresh = itertools.count()

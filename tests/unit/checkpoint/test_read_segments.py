@@ -7,9 +7,9 @@ import secrets
 import pytest
 from pyarrow import parquet
 
+from support.internals import from_stored
 from tidewheel import Job, Message, StoredJob
 from tidewheel._checkpoint.tools.text import decoded
-from tidewheel._core.keys import from_stored
 from tidewheel._operators.keyed import known_ids
 from tidewheel._state import time_order
 from tidewheel._state.tagged import Divided

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from support.internals import faults
 from tidewheel import Job, StoredJob, sinks
-from tidewheel._core import faults
 from tidewheel._core.faults import InjectedFault
 from tidewheel.testing import MemoryRun
 

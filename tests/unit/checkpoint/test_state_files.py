@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from support.internals import FileRef, open_store
 from tidewheel._checkpoint.names import path
 from tidewheel._checkpoint.state_files import shard_by_shard_opener
-from tidewheel._state.references import FileRef
 from tidewheel._state.state_file import StateFileWriter
-from tidewheel._storage import open_store
 
 SHARDS = 4
 

@@ -10,11 +10,10 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from support.internals import app, open_store
 from tidewheel import Job, StoredJob, sinks, sources
 from tidewheel._cells import open_cells
-from tidewheel._cli import app
 from tidewheel._engine.declaration import declaration, declared_by
-from tidewheel._storage import open_store
 from tidewheel.cells import Encoding, WrongType
 from tidewheel.testing import MemoryRun
 

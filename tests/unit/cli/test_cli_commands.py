@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from support.internals import app
 from tidewheel import BatchProgress, Job, RunOptions, RunResult
-from tidewheel._cli import app
 from tidewheel._cli.progress import LineProgress
 from tidewheel._cli.sinks import kinds
 from tidewheel.errors import HeldError, StepError, UserTraceback

@@ -11,8 +11,8 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+from support.internals import app
 from tidewheel import Job, sum_, tumbling
-from tidewheel._cli import app
 from tidewheel._cli.program import load_job
 from tidewheel.sinks import discard
 from tidewheel.testing import MemoryRun

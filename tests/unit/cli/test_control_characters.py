@@ -8,14 +8,13 @@ from rich.table import Table
 from rich.text import Text
 from typer.testing import CliRunner
 
+from support.internals import app, open_store
 from tidewheel import Job, sinks, sources
 from tidewheel._cells import open_cells
-from tidewheel._cli import app
 from tidewheel._cli.console import Terminal
 from tidewheel._core.text import printable
 from tidewheel._engine.stored_cells import stored_cells
 from tidewheel._observe.logs import TextFormatter
-from tidewheel._storage import open_store
 from tidewheel.testing import MemoryRun
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b2J\u202e"

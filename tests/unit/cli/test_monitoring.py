@@ -1,6 +1,6 @@
 from typer.testing import CliRunner
 
-from tidewheel._cli import app
+from support.internals import app
 
 
 def test_alert_rules_and_dashboard_are_written_to_a_folder(tmp_path):

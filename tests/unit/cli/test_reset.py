@@ -7,13 +7,12 @@ import secrets
 import pytest
 from typer.testing import CliRunner
 
+from support.internals import app, open_store
 from tidewheel import StoredJob
 from tidewheel._cells import open_cells
-from tidewheel._cli import app
 from tidewheel._cli.program import load_job
 from tidewheel._engine.control import rescale
 from tidewheel._engine.job_lease import JobLease
-from tidewheel._storage import open_store
 from tidewheel.errors import StateError
 from tidewheel.testing import MemoryRun
 

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from support.internals import app
 from support.page_site import HOSTILE, stored_job, write_history
-from tidewheel._cli import app
 from tidewheel._ui.cli.top import all_jobs, one_job, plain
 from tidewheel._ui.site import Site
 

@@ -13,10 +13,10 @@ import zstandard
 from pyarrow import feather, orc, parquet
 
 from support.dividing_files import dividing_files
+from support.internals import open_store
 from tidewheel import sources
 from tidewheel._connectors.bad_lines import parted
 from tidewheel._connectors.files.reader import FilesReader
-from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, StateError, StorageError, TidewheelError
 
 

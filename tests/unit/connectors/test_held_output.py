@@ -12,11 +12,10 @@ import pytest
 from pyarrow import dataset
 from typer.testing import CliRunner
 
+from support.internals import app, faults
 from support.waiting import eventually
 from tidewheel import Job, sinks
-from tidewheel._cli import app
 from tidewheel._connectors.files.places import LocalFolder
-from tidewheel._core import faults
 from tidewheel.errors import ConfigError, CorruptError, StateError, StorageError
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.internals import faults
 from support.memory_inbox import block, in_a_child, whole
-from tidewheel._core import faults
 from tidewheel.errors import ConfigError, CorruptError, StorageError
 from tidewheel.fleet import InboxError, Router, open_inbox
 from tidewheel.fleet._inbox import Block, decode_events, lag, limited

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from support.internals import open_store
 from tidewheel._connectors.marker import Marker
 from tidewheel._connectors.sink import Publication
-from tidewheel._storage import open_store
 from tidewheel.errors import StateError
 
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import dataset, parquet
 
+from support.internals import faults
 from tidewheel import Job, sinks
 from tidewheel._connectors.files.formats import CheckedFile
-from tidewheel._core import faults
 from tidewheel._engine.plan_sinks import PUBLISHING
 from tidewheel.errors import ConfigError, CorruptError, StateError, StepError, StorageError
 from tidewheel.sources import iterable

@@ -8,9 +8,9 @@ import threading
 import pyarrow as pa
 import pytest
 
+from support.internals import open_store
 from tidewheel import sinks
 from tidewheel._connectors.sink import Publication, Staging
-from tidewheel._storage import open_store
 from tidewheel.errors import CorruptError, StepError
 
 

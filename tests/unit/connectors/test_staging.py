@@ -6,6 +6,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from support.internals import open_store
 from tidewheel._connectors import staging
 from tidewheel._connectors.sink import Publication, Staging
 from tidewheel._connectors.staging import (
@@ -16,7 +17,6 @@ from tidewheel._connectors.staging import (
     published_batches,
     staged_files,
 )
-from tidewheel._storage import open_store
 from tidewheel.errors import CorruptError, StepError
 
 BOUND = 20_000

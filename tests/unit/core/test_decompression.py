@@ -7,9 +7,9 @@ import pytest
 import zstandard
 from xxhash import xxh64_intdigest
 
+from support.internals import FileRef
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._core.decompression import SMALL, expand
-from tidewheel._state.references import FileRef
 from tidewheel._state.state_file import IndexEntry, StateFile, StateFileWriter
 from tidewheel.errors import CorruptError
 

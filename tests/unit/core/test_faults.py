@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tidewheel._core import faults
+from support.internals import faults
 from tidewheel.errors import TidewheelError
 
 POINT = faults.declare("test.point", "a test has passed it")

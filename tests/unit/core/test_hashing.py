@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.internals import shard_of
 from tidewheel._core.hashing import shards_of_bytes, shards_of_ints
-from tidewheel._core.keys import shard_of
 
 SHARDS = st.sampled_from([1, 2, 64, 4096])
 

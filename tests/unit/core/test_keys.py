@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
-from tidewheel._core.keys import canonical, check_n_shards, from_stored, shard_of, shard_of_stored, to_stored
+from support.internals import from_stored, shard_of, to_stored
+from tidewheel._core.keys import canonical, check_n_shards, shard_of_stored
 from tidewheel.errors import ConfigError, StepError
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.internals import FileRef, PartRef, ShardParts
 from tidewheel import Job, count, sum_
 from tidewheel._checkpoint.manifest import OperatorInfo, PinnedCell
 from tidewheel._checkpoint.named_results import result_fields
@@ -26,7 +27,6 @@ from tidewheel._engine.commit import (
 from tidewheel._engine.report import Attempt, Failure, Report, Staged, decode, encode
 from tidewheel._state.compaction import Merged
 from tidewheel._state.layout import NUMBERS, Accumulator, StateLayout
-from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.type_description import UNDECLARED, Field
 from tidewheel.checkpoints import CheckpointId, Manifest
 from tidewheel.codecs import pickle_codec

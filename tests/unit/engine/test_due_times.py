@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.internals import shard_of
 from tidewheel import Job, Message, Output, StatefulLogic, Timer
-from tidewheel._core.keys import shard_of
 from tidewheel._engine.due_times import DueTimes
 from tidewheel._engine.report import Report
 from tidewheel._state.timers import NEVER

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from support.internals import open_store, states
 from tidewheel import Job, RunOptions, StoredJob
 from tidewheel._checkpoint.tools.state_reader import StateReader
-from tidewheel._engine.stopped_job import states
 from tidewheel._state.type_change import change
 from tidewheel._state.type_description import describe
-from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, GraphError, StateError
 from tidewheel.sinks import collect, discard
 from tidewheel.sources import iterable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from support.internals import faults
 from tidewheel import Job, Message, Output, StatefulLogic, Timer, count, tumbling
-from tidewheel._core import faults
 from tidewheel.errors import FencedError
 from tidewheel.fleet._nodes.run import FleetRun
 from tidewheel.sinks import collect

@@ -13,11 +13,11 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from support.internals import app, open_store
 from support.waiting import SOON
 from tidewheel import Job, StoredJob, cells
 from tidewheel._checkpoint.fleet_ledger import FleetLedger
 from tidewheel._checkpoint.job_place import JobPlace
-from tidewheel._cli import app
 from tidewheel._cli.status import lines
 from tidewheel._engine.control import order_stop, rescale
 from tidewheel._engine.job_lease import Holder, JobLease, LeaseState, this_process
@@ -25,7 +25,6 @@ from tidewheel._engine.job_status import find, look, status_of, stop
 from tidewheel._engine.run import JobRun
 from tidewheel._observe.records import Behind, CommitRecord
 from tidewheel._observe.run_history import RunHistory
-from tidewheel._storage import open_store
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._time.frontier import Frontier
 from tidewheel.checkpoints import CheckpointId, CheckpointStore, Manifest

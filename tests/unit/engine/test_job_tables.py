@@ -8,17 +8,15 @@ import tempfile
 import pyarrow as pa
 import pytest
 
+from support.internals import faults, open_store, shard_of
 from tidewheel import Job, sinks, sources
 from tidewheel._checkpoint.garbage import collect
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.verify import verify
 from tidewheel._connectors.tables.table import TableSource
-from tidewheel._core import faults
-from tidewheel._core.keys import shard_of
 from tidewheel._engine import table_loading, task_tables
 from tidewheel._engine.job_tables import JobTables
 from tidewheel._engine.table_rows import encoded_parts, read_table
-from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, CorruptError
 from tidewheel.testing import Clock, MemoryRun
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from support.internals import faults, open_store, states
 from tidewheel import Job, StoredJob
 from tidewheel._checkpoint.garbage import collect
 from tidewheel._checkpoint.names import path, sequence_of
@@ -19,12 +20,9 @@ from tidewheel._checkpoint.pages import PageReader
 from tidewheel._checkpoint.tools.fork import fork
 from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._checkpoint.tools.savepoint import make_savepoint
-from tidewheel._core import faults
 from tidewheel._engine import merging as module
 from tidewheel._engine.merging import MergeLimits
-from tidewheel._engine.stopped_job import states
 from tidewheel._state.compaction import merge_due
-from tidewheel._storage import open_store
 from tidewheel.checkpoints import CheckpointId, StreamCheckpoints
 from tidewheel.codecs import msgpack_codec
 from tidewheel.sinks import discard

@@ -9,13 +9,13 @@ import threading
 import msgspec
 import pytest
 
+from support.internals import open_store
 from tidewheel import Job, cells
 from tidewheel._cells.job_place import HOLDER, ORDERS
 from tidewheel._checkpoint.manifest import StagedOutput
 from tidewheel._checkpoint.unpublished import outputs_of
 from tidewheel._engine.claim import claim, claim_of
 from tidewheel._engine.job_lease import Holder, JobLease, free_in, this_process
-from tidewheel._storage import open_store
 from tidewheel.checkpoints import CheckpointId, Manifest, StreamCheckpoints
 from tidewheel.errors import FencedError, HeldError
 from tidewheel.sinks import collect

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import pytest
 
+from support.internals import faults, states
 from tidewheel import Job, RunOptions, sinks
 from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._connectors.memory.collect import Collect
-from tidewheel._core import faults
 from tidewheel._core.faults import InjectedFault
 from tidewheel._engine.run import JobRun
-from tidewheel._engine.stopped_job import StoppedJob, states
+from tidewheel._engine.stopped_job import StoppedJob
 from tidewheel._spark.driver import Driver
 from tidewheel.checkpoints import CheckpointId
 from tidewheel.errors import HeldError, StateError

@@ -7,9 +7,9 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.internals import open_store
 from tidewheel._checkpoint.manifest import SeenFile
 from tidewheel._engine.seen_files import SeenFiles, SeenLimits
-from tidewheel._storage import open_store
 from tidewheel.checkpoints import CheckpointId, Manifest
 
 _names = itertools.count()

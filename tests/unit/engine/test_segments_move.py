@@ -6,6 +6,7 @@ import secrets
 
 import pytest
 
+from support.internals import open_store
 from tidewheel import Job
 from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._engine.reshard import reshard
@@ -13,7 +14,6 @@ from tidewheel._engine.stopped_job import StoppedJob, opener
 from tidewheel._state import time_order
 from tidewheel._state.segments import is_segments
 from tidewheel._state.shard_contents import shard_items
-from tidewheel._storage import open_store
 from tidewheel.checkpoints import StreamCheckpoints
 from tidewheel.errors import CorruptError
 from tidewheel.sinks import collect

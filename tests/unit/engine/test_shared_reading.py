@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from support.internals import shard_of, states
 from tidewheel import Job, sum_
 from tidewheel._connectors.files.input_file import InputFile
 from tidewheel._connectors.files.parquet_split import ParquetSplit
-from tidewheel._core.keys import shard_of
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.commit import SourceProgress, check_reports
@@ -23,7 +23,6 @@ from tidewheel._engine.plan import source_key
 from tidewheel._engine.report import Report
 from tidewheel._engine.run import JobRun
 from tidewheel._engine.shared_reading import Share
-from tidewheel._engine.stopped_job import states
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel.errors import StepError, TidewheelError
 from tidewheel.sinks import collect, discard

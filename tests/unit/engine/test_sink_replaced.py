@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
+from support.internals import faults
 from tidewheel import Job, StoredJob, sinks
-from tidewheel._core import faults
 from tidewheel._core.faults import InjectedFault
 from tidewheel.errors import StateError
 from tidewheel.testing import MemoryRun

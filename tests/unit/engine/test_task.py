@@ -9,13 +9,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from support.internals import states
 from tidewheel import Job
 from tidewheel._checkpoint.names import path, state_file
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.report import Attempt
 from tidewheel._engine.run import JobRun
-from tidewheel._engine.stopped_job import states
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel.errors import CorruptError, StateError, StorageError, TidewheelError
 from tidewheel.sinks import collect

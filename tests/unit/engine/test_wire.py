@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._core.keys import shard_of
+from support.internals import shard_of
 from tidewheel._engine import wire
 from tidewheel._engine.report import Attempt
 from tidewheel._engine.shards import shards_of, task_of

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from servers.stores import free_ports
 from support.fleet_nodes import Fleet, MemoryNode
-from tidewheel._cli import app
+from support.internals import app
 
 PROGRAM = """
 from tidewheel import Job

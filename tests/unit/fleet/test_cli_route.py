@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from support.internals import from_stored, shard_of
 from support.memory_inbox import whole
 from tidewheel._cli.failures import Commands
-from tidewheel._core.keys import from_stored, shard_of
 from tidewheel.fleet import open_inbox
 from tidewheel.fleet._cli.route import route
 from tidewheel.fleet._inbox import decode_events

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidewheel._state.references import FileRef, PartRef, ShardParts
+from support.internals import FileRef, PartRef, ShardParts
 from tidewheel.fleet._nodes import handover
 from tidewheel.fleet._nodes.errors import HandoverRefused
 from tidewheel.fleet._nodes.handover import Append, Custody, Holding, Ledger, Publish, Revoked

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from support.fleet_nodes import SHARDS, Fleet, MemoryNode, started
+from support.internals import shard_of
 from tidewheel import Job
-from tidewheel._core.keys import shard_of
 from tidewheel.errors import FencedError, StepError
 from tidewheel.fleet._nodes import handover
 from tidewheel.sinks import files

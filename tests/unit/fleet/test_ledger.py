@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from support.internals import FileRef, PartRef, ShardParts
 from support.memory_inbox import MemoryInbox
 from tidewheel._checkpoint.encoding import decode, encode
 from tidewheel._checkpoint.manifest import StagedOutput
@@ -11,7 +12,7 @@ from tidewheel._checkpoint.names import state_file
 from tidewheel._checkpoint.unpublished import outputs_of
 from tidewheel._engine.claim import check_alone
 from tidewheel._state.missing_parts import Applied, Missing, missing_parts
-from tidewheel._state.references import FileRef, PartRef, ShardParts, Stretch
+from tidewheel._state.references import Stretch
 from tidewheel._time.frontier import Frontier
 from tidewheel.checkpoints import CheckpointId, Manifest
 from tidewheel.errors import CorruptError, StateError

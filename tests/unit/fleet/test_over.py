@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fleet_nodes import Fleet, MemoryNode, started
-from tidewheel._core import faults
+from support.internals import faults
 from tidewheel.errors import FencedError
 from tidewheel.fleet._nodes import handover
 from tidewheel.fleet._nodes.chains import take

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from support.internals import FileRef, PartRef, ShardParts, open_store
 from tidewheel._checkpoint.manifest import OperatorInfo
-from tidewheel._state.references import FileRef, PartRef, ShardParts
-from tidewheel._storage import open_store
 from tidewheel.checkpoints import CheckpointId
 from tidewheel.fleet._nodes import handover
 from tidewheel.fleet._nodes.chains import Chains, take

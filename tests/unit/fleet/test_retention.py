@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from support.fleet_nodes import SHARDS, Fleet, started
-from tidewheel._cli import app
+from support.internals import app
 from tidewheel.fleet import InboxError, Router
 from tidewheel.fleet._inbox.file import FileInbox
 from tidewheel.fleet._nodes.inbox_retention import needed_from

@@ -9,9 +9,9 @@ import time
 import msgspec
 import pytest
 
+from support.internals import from_stored, shard_of
 from support.memory_inbox import MemoryInbox, failing, in_a_child, whole
 from support.waiting import IN_TIME, eventually
-from tidewheel._core.keys import from_stored, shard_of
 from tidewheel.errors import ConfigError, TidewheelError
 from tidewheel.fleet import InboxError, InboxUnavailable, NotTaken, Router
 from tidewheel.fleet._inbox import decode_events

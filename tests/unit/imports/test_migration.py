@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from support.internals import shard_of, to_stored
 from tidewheel import Job, StatefulLogic, sinks, sources
 from tidewheel._checkpoint.spark_folder import spark_folder
-from tidewheel._core.keys import shard_of, to_stored
 from tidewheel._imports.imported_step import ImportedStep
 from tidewheel._imports.migration import FromSpark, SparkState, StepMigration, assigned, entries_of, source_position
 from tidewheel._state.sorted_runs import SortedRuns

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from support.internals import app
 from tidewheel import Job, StoredJob
-from tidewheel._cli import app
 from tidewheel._imports import text as import_text
 from tidewheel.errors import ConfigError, StateError, StepError
 from tidewheel.sinks import collect

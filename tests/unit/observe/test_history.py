@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.internals import open_store
 from tidewheel._observe import places
 from tidewheel._observe.history import History
 from tidewheel._observe.history_writer import HistoryWriter, surplus
@@ -26,7 +27,7 @@ from tidewheel._observe.records import (
     Stored,
 )
 from tidewheel._observe.run_history import RunHistory
-from tidewheel._storage import Entry, open_store
+from tidewheel._storage import Entry
 from tidewheel._storage.memory import MemoryStore
 from tidewheel.checkpoints import CheckpointStore
 from tidewheel.errors import CorruptError, StorageError

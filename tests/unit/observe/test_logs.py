@@ -9,7 +9,7 @@ import threading
 import pytest
 from typer.testing import CliRunner
 
-from tidewheel._cli import app
+from support.internals import app
 from tidewheel._core import logs as core
 from tidewheel._observe import logs
 from tidewheel.errors import ConfigError

@@ -7,7 +7,7 @@ import urllib.request
 from typer.testing import CliRunner
 
 from servers.stores import free_ports
-from tidewheel._cli import app
+from support.internals import app
 from tidewheel._observe.records import CommitRecord
 from tidewheel.fleet._cli import node as command
 

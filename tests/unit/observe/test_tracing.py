@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from typer.testing import CliRunner
 
+from support.internals import app
 from support.waiting import SOON
 from tidewheel import Job, sinks, sources
-from tidewheel._cli import app
 from tidewheel._core import logs
 from tidewheel._engine.run_reporter import RunReporter
 from tidewheel._observe.tracing import Tracing

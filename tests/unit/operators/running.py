@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from support.internals import states
 from tidewheel import Job, Stream
-from tidewheel._engine.stopped_job import states
 from tidewheel._values import SCALAR
 from tidewheel.errors import StepError
 from tidewheel.sinks import collect

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.internals import states
 from tidewheel import Job, count, max_, mean, min_, session, sum_, tumbling
-from tidewheel._engine.stopped_job import states
 from tidewheel._operators.aggregates import partial_results
 from tidewheel._operators.aggregates.aggregate import AggregateBy
 from tidewheel._operators.aggregates.functions import accumulators_of

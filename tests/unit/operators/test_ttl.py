@@ -8,10 +8,9 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings
 
+from support.internals import shard_of, states
 from support.time_model import driven, modelled, scripts
 from tidewheel import Job, StatefulLogic
-from tidewheel._core.keys import shard_of
-from tidewheel._engine.stopped_job import states
 from tidewheel.errors import StepError
 from tidewheel.sinks import collect, discard
 from tidewheel.testing import Clock, MemoryRun, StepTester

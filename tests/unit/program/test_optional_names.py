@@ -7,9 +7,9 @@ import functools
 import pyarrow.compute as pc
 import pytest
 
+from support.internals import open_store
 from tidewheel import Job, sinks, sources
 from tidewheel._checkpoint.store import StreamCheckpoints
-from tidewheel._storage import open_store
 from tidewheel.errors import GraphError, StepError
 from tidewheel.testing import MemoryRun, run_in_memory
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from support.internals import app
 from tidewheel import Job, count, tumbling
-from tidewheel._cli import app
 from tidewheel._operators.order_checks import order_warnings
 from tidewheel.sinks import discard
 from tidewheel.sources import dataframe, files, iterable, kafka, mqtt, nats

@@ -7,8 +7,8 @@ import itertools
 import pytest
 from typer.testing import CliRunner
 
+from support.internals import app
 from tidewheel import Job, RunOptions, StatefulLogic, count, session, sum_, tumbling
-from tidewheel._cli import app
 from tidewheel._operators.time_checks import check_clock, clock_warnings, missing_clock
 from tidewheel._program.running import run_on_spark
 from tidewheel.errors import GraphError

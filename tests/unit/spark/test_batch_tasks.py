@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from support.internals import FileRef, PartRef, ShardParts
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec
@@ -16,7 +17,6 @@ from tidewheel._engine.task_runner import TaskRunner
 from tidewheel._spark.batch_tasks import BatchTasks
 from tidewheel._spark.program import Program
 from tidewheel._spark.worker_pool import BatchFailed
-from tidewheel._state.references import FileRef, PartRef, ShardParts
 
 
 class Runner(TaskRunner):

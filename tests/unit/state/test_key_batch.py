@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._core.keys import shard_of, to_stored
+from support.internals import shard_of, to_stored
 from tidewheel._state.key_batch import sorted_keys
 
 KEYS = {

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.internals import FileRef
 from support.state_build import History, catch_up, contents
 from tidewheel._state import newest_items
 from tidewheel._state.compaction import Merge, adopted
 from tidewheel._state.local_copies import LocalCopies
 from tidewheel._state.merge_runs import MergedFiles, labelled, merged_items
-from tidewheel._state.references import FileRef
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._testing.plain_copies import PlainCopy
 

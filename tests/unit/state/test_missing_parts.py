@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.internals import FileRef, PartRef, ShardParts
 from tidewheel._state.missing_parts import UNKNOWN, Applied, Missing, missing_parts
-from tidewheel._state.references import FileRef, PartRef, ShardParts, Stretch
+from tidewheel._state.references import Stretch
 from tidewheel.errors import StateError
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.internals import ShardParts
 from support.state_build import History
 from support.waiting import SOON
 from tidewheel._state.key_lookup import WHOLE_BYTES, KeyLookup
-from tidewheel._state.references import ShardParts
 from tidewheel._state.shard_contents import shard_get, shard_items, shard_tables
 
 KEYS = st.binary(min_size=1, max_size=2) | st.just(b"k" * 600)

@@ -11,18 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.internals import FileRef, states, to_stored
 from tidewheel import Job, sum_
-from tidewheel._core.keys import to_stored
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.commit import SourceProgress, check_reports
 from tidewheel._engine.run import JobRun
-from tidewheel._engine.stopped_job import states
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel._state import resident_rows
 from tidewheel._state.key_order import alike, fixed_keys
 from tidewheel._state.packed_run import PackedRun
-from tidewheel._state.references import FileRef
 from tidewheel._state.state_file import StateFile, StateFileWriter
 from tidewheel._testing.memory import GivenSplit
 from tidewheel.sinks import discard

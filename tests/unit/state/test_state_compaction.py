@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.internals import FileRef, PartRef, ShardParts
 from tidewheel._state.compaction import FAN, Merged, adopted, merge, merge_due, newest_sequence
 from tidewheel._state.merge_runs import labelled
-from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel.errors import StateError
 
 _checksums = count(1)

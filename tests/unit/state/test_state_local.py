@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.internals import FileRef, PartRef, ShardParts
 from support.state_build import History, Tables, catch_up, contents, state_file
 from tidewheel._state.compaction import newest_sequence
 from tidewheel._state.local_copies import CopyLimits, LocalCopies, ShardCopy, folder_name
-from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.state_file import StateFile, StateFileWriter
 from tidewheel._state.task_state import TaskState
 from tidewheel.errors import ConfigError, CorruptError, LocalDiskFull, StateError

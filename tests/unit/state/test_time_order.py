@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel._core.keys import from_stored, to_stored
+from support.internals import ShardParts, from_stored, to_stored
 from tidewheel._state import task_state, time_order
 from tidewheel._state.auxiliary_tables import owner, reassigned
 from tidewheel._state.codec import codec_named
-from tidewheel._state.references import ShardParts
 from tidewheel._state.segments import SUFFIX, is_head, segment_key
 from tidewheel._state.tagged import Divided, undivided
 from tidewheel._state.task_state import KeyedState, TaskState

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidewheel._core.keys import from_stored, shard_of, shard_of_stored, to_stored
+from support.internals import FileRef, ShardParts, from_stored, shard_of, to_stored
+from tidewheel._core.keys import shard_of_stored
 from tidewheel._state import task_state as view
 from tidewheel._state.compaction import merge
 from tidewheel._state.key_batch import RefusedState
 from tidewheel._state.local_copies import CopyLimits, LocalCopies
-from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.state_file import StateFile, StateFileWriter
 from tidewheel._state.task_state import KeyedState, TaskState
 from tidewheel.codecs import msgpack_codec

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from tidewheel._storage import file, open_store
+from support.internals import open_store
+from tidewheel._storage import file
 from tidewheel.errors import ConfigError, NotFound, StorageError
 
 
