@@ -26,7 +26,7 @@ _MOST_PARTS = 256
 
 
 class Unreadable(Exception):
-    """The source of a table has raised an error."""
+    """The source of a table has raised an error, or its rows could not be written to the driver's disk."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -65,10 +65,14 @@ def _read(table: Table, spark: Any) -> Iterator[pa.Table]:
 
 def _divided(table: Table, first: list[pa.Table], others: Iterator[pa.Table], parts: int) -> LoadedTable:
     """Write the rows to a file for each part, and encode one part after the other."""
-    folder = tempfile.mkdtemp(prefix="tidewheel-table-")
-    paths = [Path(folder, str(part)) for part in range(parts)]
+    folder = ""
     try:
+        folder = tempfile.mkdtemp(prefix="tidewheel-table-")
+        paths = [Path(folder, str(part)) for part in range(parts)]
         return _encoded(table, _parts(table, first, others, paths), partial(_written, Path(folder)), folder)
+    except OSError as error:  # Such as a full disk: no fault of the rows either.
+        shutil.rmtree(folder, ignore_errors=True)
+        raise Unreadable(error) from error
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

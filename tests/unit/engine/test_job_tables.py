@@ -321,6 +321,17 @@ def test_a_large_table_that_is_no_table_is_refused_and_leaves_no_files(divided, 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_refresh_of_a_large_table_that_the_drivers_disk_cannot_take_keeps_the_version(divided, monkeypatch, caplog):
+    prices, clock = Prices(tea=300), Clock()
+    with MemoryRun(made(prices, "10 minutes"), clock=clock) as run:
+        monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+        prices.cents = {"tea": 310}
+        clock.advance(600)
+        with caplog.at_level(logging.WARNING):
+            assert batch(run, "tea") == [300]
+    assert "table 'prices' (the function Prices) cannot be loaded: FileNotFoundError" in caplog.text
+
+
 def test_the_files_of_loading_are_removed_once_a_large_table_is_stored(divided, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with MemoryRun(made(Prices(tea=300))) as run:
