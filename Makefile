@@ -10,7 +10,7 @@ SEED ?=
 SECONDS ?=
 TARGET ?=
 
-.PHONY: help setup demo fleet-demo kafka etcd java browser test test-unit test-again soak fuzz matrix lint docs site recording wheel release lock clean \
+.PHONY: help setup demo fleet-demo kafka etcd java browser test test-unit test-again soak fuzz simulate matrix lint docs site recording wheel release lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
 	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency bench-enrich bench-switch \
 	bench-standby bench-autoscale bench-recovery bench-lake
@@ -66,6 +66,9 @@ endif
 fuzz: setup  ## readers of bytes, guided by coverage, SECONDS=30 for each target (TARGET=manifest: that one alone)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
 	@PYTHONPATH=tests $(BIN)/python -m fuzz.run $(if $(SECONDS),--seconds $(SECONDS)) $(if $(TARGET),--target $(TARGET))
+
+simulate: setup  ## one simulated history (HISTORY=job:17), or a range of them (HISTORY=fleet:0:1000)
+	@PYTHONPATH=tests $(BIN)/python -m simulation $(HISTORY)
 
 matrix: setup  ## a part of the acceptance suite on every Spark and Python, also through Spark Connect (MATRIX="4.1/3.13")
 	@$(BIN)/python tests/matrix.py $(MATRIX)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from simulation.scheduler import SECOND, Host, Task
@@ -22,8 +22,8 @@ TTL_S = 5
 class CellWorld(World):
     """Some cells, and what was asked of them and answered."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, only: Collection[int] | None = None) -> None:
+        super().__init__(seed, only)
         self.versions: dict[tuple[str, int], Any] = {}
         """What each version of a cell holds, as somebody has seen it."""
         self.newest: dict[str, int] = {}
@@ -57,9 +57,9 @@ class CellWorld(World):
             if self.stopping:
                 return
             living = [each for each in self.processes if not each.dead and each.tasks]
-            act = self.random.choice([self._stop, self._stop, self._kill, self._jump, self._cut])
+            act = self.random.choice([self._stop, self._stop, self._kill, self._jump, self._cut, self._fill])
             if living:
-                act(self.random.choice(living))
+                self.strike(act, self.random.choice(living))
 
     def _user(self, acts: list[Callable[[Any], None]]) -> None:
         while not self.stopping:

@@ -83,6 +83,9 @@ class JobChecks:
         check(state.now >= newest.now or self.world.wrong > 30, f"{job}: the time of commit {number} goes back")
         if state.kind in ("claim", "restore"):
             sometimes("claim over a run that had not ended", state.kind == "claim" and newest.kind == "batch")
+            unpublished = any(output.sink == TABLE and output.tokens for output in newest.outputs)
+            behind = self.world.database.markers.get(job, 0) < outputs_of(newest)
+            sometimes("taken over between a commit and its publication", unpublished and behind)
         else:
             check(
                 state.run == newest.run, f"{job}: commit {number} is of run {state.run}, which {newest.run} has fenced"
@@ -96,6 +99,8 @@ class JobChecks:
         check(after >= before, f"{job}: commit {number} goes back from event {before} to {after}")
         if is_computed(state.kind):
             self._published(job, newest, number)
+            new = state.needed_names() - newest.needed_names()
+            sometimes("commit adopted a merge", any(name.endswith((".run", ".snap")) for name in new))
 
     def _published(self, job: str, newest: Manifest, number: int) -> None:
         """Check that a batch is committed only if all output before it is published."""

@@ -6,29 +6,20 @@ simulated: they read state from the store, write deltas and stage output, as tho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
-
-import msgspec
 
 from simulation.job_checks import JobChecks
 from simulation.scheduler import SECOND, Host
-from simulation.sinks import FILES, TABLE, Database, Table, stage_files, stage_table
+from simulation.sinks import FILES, TABLE, Database, Table
 from simulation.sometimes import sometimes
+from simulation.tasks import STEP, commit_batch
 from simulation.world import FAULTS_S, PATIENCE_S, World
-from support.internals import ShardParts, to_stored
 from tidewheel import Job, StoredJob, sinks
 from tidewheel._checkpoint.garbage import collect
-from tidewheel._checkpoint.state_files import opener
-from tidewheel._connectors.sink import Staging
-from tidewheel._core.keys import shard_of_stored
 from tidewheel._engine.claim import ClaimTerms
-from tidewheel._engine.commit import SourceProgress
-from tidewheel._engine.delta_files import DeltaFiles
-from tidewheel._engine.report import Staged
 from tidewheel._engine.run import JobRun
-from tidewheel._state.codec import msgpack_codec
-from tidewheel._state.shard_contents import shard_get
+from tidewheel._engine.standby_run import StandbyRun
 from tidewheel.errors import (
     CorruptError,
     FencedError,
@@ -41,15 +32,14 @@ from tidewheel.errors import (
 
 KEYS = ("ada", "bob", "cyd", "dan", "eve")
 CELLS = "s3://sim/cells?poll_s=20"
-_CODEC = msgpack_codec(int)
 _jobs: dict[tuple[Any, ...], Job] = {}
 
 
 class JobWorld(World):
     """One job and its forks."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, only: Collection[int] | None = None) -> None:
+        super().__init__(seed, only)
         draw = self.random
         self.database = Database(self)
         self.checks = JobChecks(self)
@@ -142,7 +132,7 @@ class JobWorld(World):
         totals = (
             job.source("in", lambda spark: None, value=dict)
             .key_by("by", "k", value="n")
-            .stateful_map("sum", lambda key, n, total: (total + n, total + n), default=0)
+            .stateful_map(STEP, lambda key, n, total: (total + n, total + n), default=0)
         )
         totals.sink(FILES, sinks.files("s3://sim/out", format="json"))
         totals.sink(TABLE, Table())
@@ -159,21 +149,35 @@ class JobWorld(World):
 
     def _run(self, name: str, batches: int, terms: ClaimTerms) -> None:
         """Start a run, let it make some commits, and end it."""
-        job = self.job(name)
-        run = JobRun(job, job.plan(), terms)
+        run = self._new_run(self.job(name), terms)
         failed = True
         try:
             run.begin()
             run.start_sinks()
+            sometimes("standby took the job over", isinstance(run, StandbyRun))
             sometimes("run published what an earlier one had left", bool(run.head.outputs))
             sometimes("run took back void output", run.head.retract is not None)
             run.publish_left(None)
             for _ in range(batches):
-                if not self._batch(run):
+                if run.stop_ordered() or not self._batch(run):
                     break
             failed = False
         finally:
             run.release(failed=failed)
+
+    def _new_run(self, job: Job, terms: ClaimTerms) -> JobRun:
+        """Return a run that has not begun; some wait for another run to die."""
+        if self.stopping or self.random.random() < 0.75:
+            return JobRun(job, job.plan(), terms)
+        run = StandbyRun(job, job.plan(), terms)
+
+        def stand_by() -> None:
+            if self.stopping or run.stop_ordered():
+                raise HeldError("the standby is not needed any more")
+
+        run.stand_by = stand_by
+        run.warm = lambda: sometimes("standby warmed its copies")
+        return run
 
     def _batch(self, run: JobRun) -> bool:
         """Run a batch; return False at the end of the log."""
@@ -194,36 +198,8 @@ class JobWorld(World):
         return True
 
     def _commit(self, run: JobRun, start: int, end: int) -> None:
-        head, store = run.head, run.store
-        spec = run.spec(1, "")
-        totals: dict[tuple[int, bytes], int] = {}
-        fetch = opener(store, run.stream)
-        for number in range(start, end):
-            key = to_stored(self.events[number])
-            shard = shard_of_stored(key, run.job.n_shards)
-            if (shard, key) not in totals:
-                found = shard_get(head.shards.get(shard, ShardParts()), shard, "sum", key, fetch)
-                totals[shard, key] = 0 if found is None else _CODEC.decode(found)
-            totals[shard, key] += number + 1
-        rows = list(range(start, end))
-        # Attempts of tasks have numbers of their own: one that failed has left files.
-        attempt = f"{run.token}-0-{next(self.names)}"
-        files = DeltaFiles(store, head, f"{run.token}.{next(self.names)}")
-        for shard in sorted({shard for shard, _ in totals}):
-            items = sorted((key, _CODEC.encode(total)) for (at, key), total in totals.items() if at == shard)
-            files.add(shard, "sum", iter(items))
-        reports = files.reports()
-        staging = Staging(run.folder, run.stream, FILES, spec.sequence, attempt)
-        sink: Any = next(node.operator.sink for node in run.plan.nodes if node.name == FILES)  # type: ignore[attr-defined]
-        placed = [stage_files(sink, staging, rows[:1], 0)] + (
-            [stage_files(sink, staging, rows[1:], 1)] if rows[1:] else []
-        )
-        token = stage_table(Staging(run.folder, run.stream, TABLE, spec.sequence, attempt), rows)
-        outputs = {FILES: Staged(len(rows), msgspec.msgpack.encode(placed)), TABLE: Staged(len(rows), token)}
-        reports = [msgspec.structs.replace(reports[0], outputs=outputs, counts={"in": len(rows)})]
-        batch = 0 if head.batch is None else head.batch + 1
-        kinds = {"in": "simulated"}
-        run.commit(spec, reports, "batch", None, SourceProgress(batch, {"in": end}, kinds, head.seen, head.driver))
+        events = ((self.events[number], number + 1, number) for number in range(start, end))
+        commit_batch(run, events, lambda key, total, number: number, self.names.__next__, end)
 
     def _failed(self, job: str, error: TidewheelError) -> None:
         self.note(f"{type(error).__name__}: {error}")
@@ -289,5 +265,5 @@ class JobWorld(World):
     def _read(self, job: str) -> None:
         self.note(f"read {job}")
         at = None
-        dict(self._stored(job).scan("sum", at=at))
+        dict(self._stored(job).scan(STEP, at=at))
         sometimes("state read while the job runs")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import importlib
 import os
+import pkgutil
 import random
 import secrets
 import socket
@@ -16,12 +17,12 @@ import sys
 import threading
 import time
 import uuid
-from functools import cache
+from functools import cache, partial
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-from simulation import primitives
+from simulation import inbox, primitives
 from simulation.primitives import scheduler
 
 _MODULES: dict[int, Any] = {
@@ -70,27 +71,16 @@ class _Os(SimpleNamespace):
 
 def install(patch: Any) -> None:
     """Patch all modules, by `patch.setattr(module, name, value)`. What is imported later is not patched."""
-    for name in (
-        "tidewheel._engine.stopped_job",
-        "tidewheel._storage.remote",
-        "tidewheel._cells.backends.objectstore",
-        "tidewheel._cells.lease",
-        "tidewheel._connectors.files.sink",
-        "tidewheel._checkpoint.tools.fork",
-        "tidewheel._checkpoint.tools.verify",
-        "tidewheel.fleet._nodes.node",
-        "tidewheel.fleet._nodes.coordinator",
-        "tidewheel.fleet._nodes.router",
-        "tidewheel.fleet._inbox.file",
-    ):
-        importlib.import_module(name)
+    _import_all()
     from tidewheel._cells import dict_keys
     from tidewheel._cells import lease as cell_lease
     from tidewheel._cells.backends import chained
     from tidewheel._cells.deadline import seconds_since_boot
     from tidewheel._engine import job_lease
     from tidewheel._storage import remote
-    from tidewheel.fleet._nodes import runs
+    from tidewheel.fleet import _inbox as fleet_inbox
+    from tidewheel.fleet._inbox import stream
+    from tidewheel.fleet._nodes import node, runs
 
     boot_clock = {id(seconds_since_boot): primitives.clock.monotonic}
     modules, clocks = {**_MODULES, **boot_clock}, {**_CLOCKS, **boot_clock}
@@ -109,10 +99,17 @@ def install(patch: Any) -> None:
                 )
     # Suspended writers must meet trimmed records in histories of a few writes.
     patch.setattr(chained, "_TRIM_EVERY", 3)
+    # Nodes look often, which is most of what happens in a history, and tidy within one.
+    patch.setattr(node, "_LOOK_SECONDS", 1.0)
+    patch.setattr(node, "_TIDY_SECONDS", 20.0)
+    patch.setattr(node, "sweep", partial(node.sweep, beginning=20.0))
+    patch.setattr(node, "remove_ended_runs", partial(node.remove_ended_runs, after=20.0))
     # Opening a cell looks at its type each time, which takes longer than all the rest.
     patch.setattr(
         dict_keys, "known", SimpleNamespace(**{**vars(dict_keys.known), "type_info": cache(dict_keys.known.type_info)})
     )
+    for module in (fleet_inbox, stream, node):
+        patch.setattr(module, "open_inbox", inbox.open_inbox)
     patch.setattr(remote, "obstore", Clients())
     patch.setattr(remote, "_client", lambda url: urlsplit(url).path.strip("/"))
     own = _Os(getpid=lambda: scheduler().process.pid)
@@ -121,6 +118,16 @@ def install(patch: Any) -> None:
     patch.setattr(job_lease, "boot_id", lambda: f"boot of {scheduler().process.host.name}")
     patch.setattr(job_lease, "_processes", lambda: "")
     patch.setattr(job_lease, "_process_started", lambda pid: scheduler().started(pid))  # type: ignore[attr-defined]
+
+
+@cache
+def _import_all() -> None:
+    """Import all modules of the simulated parts: a module that is imported in a history would keep the real clock."""
+    for part in _PARTS:
+        package = importlib.import_module(f"tidewheel.{part}")
+        for found in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{package.__name__}."):
+            if "with_" not in found.name:
+                importlib.import_module(found.name)
 
 
 def _loaded() -> list[ModuleType]:

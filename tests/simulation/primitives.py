@@ -29,7 +29,8 @@ def enter(new: Scheduler) -> None:
 
 
 def _ns(seconds: float | None) -> int | None:
-    return None if seconds is None or seconds > _TOO_LONG_S else int(seconds * SECOND)
+    # Any wait takes time: a loop that waits for a moment which rounding puts a little later must get there.
+    return None if seconds is None or seconds > _TOO_LONG_S else max(1, int(seconds * SECOND))
 
 
 class Lock:

@@ -8,13 +8,14 @@ runs on a host, whose clocks may differ from those of others and jump.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 from typing import Any
 
 from greenlet import getcurrent, greenlet
 
 SECOND = 10**9
+_NEVER = 1 << 62
 EPOCH = 1_800_000_000 * SECOND
 """What correct wall clocks show when a history begins, in ns since 1970."""
 
@@ -77,8 +78,14 @@ class Task:
 class Scheduler:
     """Runs tasks in the order of their times. Everything random in a history comes from `random`."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, only: Collection[int] | None = None) -> None:
+        """Begin a history; `only` has the numbers of the faults that happen, as a shrunk history has them; None: all."""
         self.random = random.Random(seed)
+        self.only = only
+        self.faults = 0
+        """How many faults were due."""
+        self.struck = 0
+        """How many of them happened."""
         self.hub = getcurrent()
         self.now = 0
         self.steps = 0
@@ -89,11 +96,24 @@ class Scheduler:
         self._queue: list[tuple[int, int, int, Task]] = []
         self._entries = 0
         self._raised: BaseException | None = None
+        self._limit = _NEVER
+        """Until when the tasks run that have a turn."""
 
     @property
     def process(self) -> Process:
         """The process that runs now."""
         return self.outside if self.current is None else self.current.process
+
+    def strikes(self) -> bool:
+        """Count a fault that is due; return whether it happens."""
+        self.faults += 1
+        struck = self.only is None or self.faults in self.only
+        self.struck += struck
+        return struck
+
+    def below(self, limit: int) -> int:
+        """Return a random number from 0 on, faster than `randrange`."""
+        return int(self.random.random() * limit)
 
     def spawn(self, work: Callable[[], Any], process: Process, name: str = "", after: int = 0) -> Task:
         """Start a task of a process."""
@@ -105,7 +125,13 @@ class Scheduler:
     def pause(self, ns: int) -> None:
         """Let others run, and go on after this time."""
         task = self._task()
-        self._push(task, self.now + max(ns, 0))
+        at = self.now + ns if ns > 0 else self.now
+        if at <= self._limit and (not self._queue or at < self._queue[0][0]) and task.process.paused_until <= at:
+            # Nobody else has a turn before that: switching to another task and back costs more than most steps.
+            self.now = at
+            self.steps += 1
+            return
+        self._push(task, at)
         self._switch(task)
 
     def block(self, ns: int | None = None) -> bool:
@@ -135,6 +161,7 @@ class Scheduler:
     def run(self, until: Callable[[], bool] = lambda: False, limit: int | None = None) -> bool:
         """Run tasks until the condition holds; False if nothing is left to do before, or the time `limit` has come."""
         queue = self._queue
+        self._limit = _NEVER if limit is None else limit
         while queue:
             at, _, turn, task = queue[0]
             if turn != task.turn or task.done:

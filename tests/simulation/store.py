@@ -7,7 +7,6 @@ later. It may take effect after its sender was told that it failed, or has died.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from obstore import exceptions
 
-from simulation.scheduler import EPOCH, SECOND, Scheduler
+from simulation.scheduler import EPOCH, SECOND, Scheduler, Violation
 from simulation.sometimes import sometimes
 from tidewheel._storage import Entry, Store
 from tidewheel.errors import NotFound
@@ -55,45 +54,50 @@ class Network:
         world.pause(self._delay())
         host = world.process.host
         fate = random.random()
-        if host.unreachable_until > world.now or fate < rates.lost:
+        if host.unreachable_until > world.now or (fate < rates.lost and world.strikes()):
             sometimes("request lost")
             world.pause(random.randrange(*self.gives_up))
             raise error(f"{name}: the server does not answer (simulated)")
         fate -= rates.lost
-        if changes and fate < rates.late:
+        if changes and 0 <= fate < rates.late and world.strikes():
             # The sender is told that it failed, and yet it happens: after a retry elsewhere, or a queue.
             delay = random.randrange(SECOND, 60 * SECOND)
-            world.spawn(lambda: self._late(name, effect), world.outside, f"late {name}", delay)
+            world.spawn(lambda: self._late(effect), world.outside, f"late {name}", delay)
             world.pause(random.randrange(*self.gives_up))
             raise error(f"{name}: timed out (simulated)")
         fate -= rates.late
-        if changes and 0 <= fate < rates.repeated:
+        if changes and 0 <= fate < rates.repeated and world.strikes():
             # The client's own retry, after an answer that did not arrive.
             sometimes("request repeated")
-            with contextlib.suppress(exceptions.BaseError):
-                effect()
+            self._effect(effect)
             world.pause(self._delay())
         answer = effect()
         world.pause(self._delay())
-        if 0 <= fate - rates.repeated < rates.unanswered:
+        if 0 <= fate - rates.repeated < rates.unanswered and world.strikes():
             if changes:
                 sometimes("change done and answered with an error")
             world.pause(random.randrange(*self.gives_up))
             raise error(f"{name}: the connection broke (simulated)")
         return answer
 
-    def _late(self, name: str, effect: Callable[[], Any]) -> None:
+    def _late(self, effect: Callable[[], Any]) -> None:
         sometimes("request took effect after it had failed")
+        self._effect(effect)
+
+    @staticmethod
+    def _effect(effect: Callable[[], Any]) -> None:
+        """Let a request take effect whose answer nobody gets."""
         try:
             effect()
-        except exceptions.BaseError:
+        except Violation:
+            raise
+        except Exception:
             return
 
     def _delay(self) -> int:
-        random = self.world.random
-        if random.random() < self.rates.slow:
-            return random.randrange(20 * SECOND)
-        return random.randrange(1, 20 * MS)
+        if self.rates.slow and self.world.random.random() < self.rates.slow and self.world.strikes():
+            return self.world.below(20 * SECOND)
+        return 1 + self.world.below(20 * MS)
 
 
 class Bucket:
@@ -102,13 +106,22 @@ class Bucket:
     def __init__(self, world: Scheduler) -> None:
         self.world = world
         self.objects: dict[str, Blob] = {}
+        self.full_until = 0
+        """Until when nothing can be written."""
         self.on_put: list[Callable[[str, bytes], None]] = []
         self.on_delete: list[Callable[[str], None]] = []
 
+    def clock(self) -> datetime:
+        """Return the time of the store."""
+        return datetime.fromtimestamp((EPOCH + self.world.now) / 1e9, UTC)
+
     def put(self, path: str, data: bytes, create: bool = False) -> None:
+        if self.world.now < self.full_until:
+            sometimes("store was full")
+            raise exceptions.GenericError(f"{path}: no space is left (simulated)")
         if create and path in self.objects:
             raise exceptions.AlreadyExistsError(path)
-        self.objects[path] = Blob(bytes(data), datetime.fromtimestamp((EPOCH + self.world.now) / 1e9, UTC))
+        self.objects[path] = Blob(bytes(data), self.clock())
         for look in self.on_put:
             look(path, self.objects[path].data)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from simulation import primitives
@@ -20,8 +20,8 @@ PATIENCE_S = 1200
 class World(Scheduler):
     """What all histories have. A kind of history adds its processes, its steps and what must be true."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, only: Collection[int] | None = None) -> None:
+        super().__init__(seed, only)
         primitives.enter(self)
         draw = self.random
         # Some histories are calm, so that much happens in them; some have one kind of fault, some all.
@@ -52,10 +52,17 @@ class World(Scheduler):
         return pid if found or pid == self.outside.pid else 0
 
     def start(self, name: str, work: Callable[[], Any], host: Host | None = None, after: int = 0) -> Process:
-        """Start a process."""
+        """Start a process. It ends with its first task, as its other threads are daemons."""
         process = Process(host or self.random.choice(self.hosts), name, 100 + len(self.processes))
+
+        def main() -> None:
+            try:
+                work()
+            finally:
+                self.kill(process)
+
         self.processes.append(process)
-        self.spawn(work, process, name, after)
+        self.spawn(main, process, name, after)
         return process
 
     def note(self, text: str) -> None:
@@ -66,7 +73,9 @@ class World(Scheduler):
         """Raise unless something is as it must be."""
         if not true:
             self.note(f"VIOLATION: {what}")
-            raise Violation(what)
+            # Also if the code that made the change takes errors for failures of its store.
+            self._raised = Violation(what)
+            raise self._raised
 
     def _task_failed(self, task: Task, error: BaseException) -> None:
         # Threads of the product report their errors; what ends a task here is not expected by anybody.
@@ -82,9 +91,14 @@ class World(Scheduler):
             if self.stopping:
                 return
             living = [each for each in self.processes if not each.dead and each.tasks and each is not self.process]
-            act = self.random.choice([self._stop, self._stop, self._kill, self._jump, self._cut])
+            act = self.random.choice([self._stop, self._stop, self._kill, self._jump, self._cut, self._fill])
             if living:
-                act(self.random.choice(living))
+                self.strike(act, self.random.choice(living))
+
+    def strike(self, act: Callable[[Process], None], process: Process) -> None:
+        """Let something happen to a process, unless a shrunk history leaves it out."""
+        if self.strikes():
+            act(process)
 
     def _stop(self, process: Process) -> None:
         long = self.random.choice([3, 12, 40, 120])
@@ -107,10 +121,15 @@ class World(Scheduler):
         self.note(f"cut {process.host.name} off until {process.host.unreachable_until / SECOND:.3f}")
         sometimes("host cut off")
 
+    def _fill(self, _: Process) -> None:
+        self.bucket.full_until = self.now + self.random.randrange(30 * SECOND)
+        self.note(f"the store is full until {self.bucket.full_until / SECOND:.3f}")
+
     def heal(self) -> None:
         """End all faults."""
         self.rates.stop()
         self.stopping = True
+        self.bucket.full_until = 0
         for host in self.hosts:
             host.unreachable_until = 0
         self.note("the faults end")

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tidewheel._checkpoint.fleet_ledger import FleetLedger
+from tidewheel._checkpoint.names import own
 from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._state.layout import StateLayout
 from tidewheel._state.references import Count, FileRef, ShardParts
@@ -293,8 +294,15 @@ class Manifest(msgspec.Struct, frozen=True):
         return self.shards.pages() if isinstance(self.shards, ShardMap) else frozenset()
 
     def needed_names(self) -> frozenset[str]:
-        """Return the names of all files that must exist as long as this checkpoint does."""
-        return frozenset(file.name for file in self.files() | self.pages())
+        """Return the names of all files that must exist as long as this checkpoint does.
+
+        In a fleet these include the files of shards that were taken from the run: the taker refers to them only later.
+        """
+        names = frozenset(file.name for file in self.files() | self.pages())
+        if self.fleet is None or not self.fleet.revoked:
+            return names
+        taken = (file.name for each in self.fleet.revoked.values() for file in each.parts.files())
+        return names.union(own(self.id.stream_id, name) for name in taken)
 
     def replace(self, **changes: Any) -> Manifest:
         """Return a copy with these fields changed."""

@@ -152,6 +152,15 @@ def shared(stream_id: str, name: str) -> str:
     return name if name.startswith("/") else f"/{path(stream_id, name)}"
 
 
+def own(stream_id: str, name: str) -> str:
+    """Return the name by which this job refers to a file that others refer to by `name`.
+
+    >>> own("orders", "/orders/state/1.delta"), own("copy", "/orders/state/1.delta")
+    ('state/1.delta', '/orders/state/1.delta')
+    """
+    return name.removeprefix(f"/{folder(stream_id)}/")
+
+
 def _stem(sequence: int, run: str, task: int, attempt: int) -> str:
     if not 0 <= sequence < 10**20 or task < 0 or attempt < 0:
         raise ConfigError(

@@ -6,6 +6,7 @@ import pytest
 
 from support.fleet_nodes import Fleet, MemoryNode
 from tidewheel._checkpoint.fleet_ledger import ORIGIN
+from tidewheel._checkpoint.garbage import collect
 from tidewheel.fleet._nodes import handover
 from tidewheel.fleet._nodes.chains import take
 from tidewheel.fleet._nodes.errors import Overtaken
@@ -138,3 +139,22 @@ def test_settled_is_what_nobody_needs_to_look_at_any_more():
     assert not is_settled(Ledger(ORIGIN, 1), {})
     named = {0: handover.Custody("1", Holding(3), "0")}
     assert not is_settled(Ledger("1", 1), named), "it may adopt, or must be passed over"
+
+
+def test_a_run_that_lost_a_shard_collects_no_file_of_it_before_the_taker_has_it(fleet):
+    """It may be about to collect when the record of the taker comes between its commit and the collection."""
+    first, second = MemoryNode(fleet, "a"), MemoryNode(fleet, "b")
+    first.join()
+    first.begin()
+    fleet.send(60)
+    first.step()
+    chains = fleet.chains()
+    run = chains.begin("b", fleet.inbox.n_shards)
+    ledgers = chains.ledgers()
+    holder = next(ledger for ledger in ledgers.values() if ledger.held)
+    assert chains.append(handover.revoke(holder, holder.held, run.name), run.token)
+    collect(chains.of(holder.run), grace=0, keep=1)
+    second.join()
+    second.begin()
+    first.begin()
+    fleet.check_exact()

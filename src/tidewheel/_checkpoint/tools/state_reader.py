@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -173,7 +173,7 @@ class StateReader:
 
 def hold(checkpoints: StreamCheckpoints, at: At, seconds: float = HOLD_SECONDS) -> tuple[Manifest, str]:
     """Pin a checkpoint for a reader; return it and the name of the pin, which expires by itself."""
-    name = f"reader-{os.urandom(6).hex()}"
+    name = f"reader-{secrets.token_hex(6)}"
     expires = time.time_ns() + int(seconds * 1e9)
     if isinstance(at, str):
         return hold_savepoint(checkpoints, at, name, "reader", expires_at=expires), name

@@ -92,7 +92,7 @@ class Chains:
         ledgers = self._read((ORIGIN, *map(str, self.runs.numbers())))
         # A late request of a forgotten run may have taken effect: then its chain is needed again.
         while lost := {whose.run for whose in handover.custody(ledgers).values()} - ledgers.keys():
-            found = self._read(lost)
+            found = self._read(sorted(lost))
             if not found:
                 break
             ledgers |= found

@@ -18,7 +18,7 @@ def needed_from(chains: Chains) -> dict[int, int]:
     """
     custody = handover.custody(chains.ledgers())
     lowest = {shard: whose.holding.position for shard, whose in custody.items()}
-    for run in {whose.run for whose in custody.values()} - {ORIGIN}:
+    for run in sorted({whose.run for whose in custody.values()} - {ORIGIN}):
         for state in chains.of(run).list():
             for shard, holding in ledger_of(state).held.items():
                 lowest[shard] = min(lowest[shard], holding.position)

@@ -66,7 +66,7 @@ def sweep(chains: Chains, grace: float, beginning: float = _BEGINNING_S) -> list
     known = custody(ledgers)
     settled = {run for run, ledger in ledgers.items() if is_settled(ledger, known)}
     kept = needed(ledger for run, ledger in ledgers.items() if run not in settled)
-    for run in ledgers.keys() - settled:
+    for run in sorted(ledgers.keys() - settled):
         # An active run keeps some checkpoints; restoring one must find its files.
         kept.update(needed(ledger_of(state) for state in chains.of(run).list()))
     removed = []
