@@ -146,6 +146,8 @@ def checkpoint_states(draw):
                 max_size=2,
             )
         ),
+        layout=draw(st.sampled_from(["", "one", "shared", "divided"])),
+        source_starts=draw(st.dictionaries(names, positions, max_size=2)),
     )
 
 
@@ -203,4 +205,6 @@ def full_state() -> Manifest:
                 3, 12, 99, "ab", (FileRef("state/1.table", 70, 8), FileRef("state/2.table", 71, 9)), (1,)
             )
         },
+        layout="divided",
+        source_starts={"new": {"orders/0": 3}},
     )

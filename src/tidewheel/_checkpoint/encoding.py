@@ -12,13 +12,14 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 
-from tidewheel._checkpoint import format_2, format_3, format_4, format_5, format_6, format_7
+from tidewheel._checkpoint import format_2, format_3, format_4, format_5, format_6, format_7, format_9
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
 from tidewheel._checkpoint.manifest import (
     CheckpointId,
     ForkOrigin,
     Kind,
+    LayoutKind,
     Manifest,
     OperatorInfo,
     PinnedCell,
@@ -38,7 +39,7 @@ from tidewheel._time.frontier import Frontier
 from tidewheel.errors import ConfigError, CorruptError, StateError
 
 MAGIC = b"TIDEWCKP"
-VERSION = 9
+VERSION = 10
 OLDEST = 2
 """The oldest version that can be read."""
 
@@ -136,6 +137,8 @@ class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     unused_2: list[msgspec.Raw]
     fleet: _Fleet | None
     tables: list[tuple[str, PinnedTable]]
+    layout: LayoutKind
+    source_starts: list[tuple[str, Position]]
 
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -191,7 +194,9 @@ def _upgraded(body: bytes, version: int) -> bytes:
         body = format_5.upgraded(body)
     if version <= 6:
         body = format_6.upgraded(body)
-    return format_7.upgraded(body) if version <= 7 else body
+    if version <= 7:
+        body = format_7.upgraded(body)
+    return format_9.upgraded(body) if version <= 9 else body
 
 
 def _body(state: Manifest) -> _Body:
@@ -239,6 +244,8 @@ def _body(state: Manifest) -> _Body:
         unused_2=[],
         fleet=None if state.fleet is None else _fleet(state.fleet),
         tables=_pairs(state.tables),
+        layout=state.layout,
+        source_starts=_pairs(state.source_starts),
     )
 
 
@@ -310,6 +317,8 @@ class _Reading:
             forked_from=body.forked_from,
             fleet=None if body.fleet is None else self._fleet(body.fleet),
             tables=named("tables", body.tables),
+            layout=body.layout,
+            source_starts=named("source_starts", body.source_starts),
         )
 
     def _named(

@@ -28,6 +28,13 @@ is the first commit of its job. A `table` pins new versions of reference tables 
 """
 
 
+LayoutKind = Literal["", "one", "shared", "divided"]
+"""How a batch was divided among tasks (`_engine.task_layout`): it ran in one task, each task read all of it, or each a part.
+
+Empty if no task ran, or an older version made the commit.
+"""
+
+
 class CheckpointId(msgspec.Struct, frozen=True, eq=False, array_like=True):
     """The identity of a checkpoint: the stream (a job's name) and the sequence.
 
@@ -197,7 +204,7 @@ class Manifest(msgspec.Struct, frozen=True):
     """One commit. Together with the files it references, it is all that a job needs to continue.
 
     Times and epochs are nanoseconds since the Unix epoch. An epoch of `None` means that there is none yet, which is not
-    0. `batch`, `now`, `parallelism`, `cells` and `carried_epoch` belong to the newest batch: together with its parent,
+    0. `batch`, `now`, `parallelism`, `layout`, `cells` and `carried_epoch` belong to the newest batch: together with its parent,
     its source offsets and the program, they determine the batch. Only the epoch that the steps had received before
     the batch can be above the parent's: batches that only received an epoch because of silence need no commit. Treat
     the mappings as frozen too; make a changed copy with `replace`.
@@ -272,6 +279,10 @@ class Manifest(msgspec.Struct, frozen=True):
     """The data for a fleet's hand-over; `None` in a job that runs alone."""
     tables: dict[str, PinnedTable] = {}
     """The reference tables that the next batch uses, by name; those of a batch are also in its own commit."""
+    layout: LayoutKind = ""
+    """How the newest batch was divided among tasks. Sums of floats, for example, depend on it."""
+    source_starts: dict[str, Position] = {}
+    """Where the newest batch began to read sources that no commit before had read: "the oldest record" moves."""
 
     def __hash__(self) -> int:
         return hash(self.id)

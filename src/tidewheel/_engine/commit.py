@@ -9,6 +9,7 @@ import msgspec
 from tidewheel._checkpoint.manifest import (
     CheckpointId,
     Kind,
+    LayoutKind,
     Manifest,
     OperatorInfo,
     Position,
@@ -91,6 +92,16 @@ def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism:
             raise TidewheelError(f"edge {edge} was sent {sent} messages and {received} arrived; nothing is committed")
 
 
+def layout_of(reports: Iterable[Report]) -> LayoutKind:
+    """Return how the tasks of a batch were laid out. Pure."""
+    found = list(reports)
+    if not found:
+        return ""
+    if any(report.looked_through is not None for report in found):
+        return "shared"
+    return "divided" if any(report.partition for report in found) else "one"
+
+
 def next_shards(base: Mapping[int, ShardParts], reports: Iterable[Report], n_shards: int) -> ShardMap:
     """Return the parts of each shard after the batch. The cost depends only on what the batch changed."""
     deltas: dict[int, list[PartRef]] = {}
@@ -163,6 +174,8 @@ class SourceProgress(msgspec.Struct, frozen=True):
     source_kinds: dict[str, str] = {}
     seen: tuple[SeenFile, ...] = ()
     driver: ShardParts = ShardParts()
+    starts: dict[str, Position] = {}
+    """Where the batch began to read sources that no commit before had read."""
 
 
 def is_computed(kind: Kind) -> bool:
@@ -220,6 +233,7 @@ def next_manifest(
         run=spec.run,
         event_count=base.event_count + events,
         parallelism=spec.parallelism,
+        layout=layout_of(reports),
         now=spec.now,
         cells=spec.cells,
         tables=spec.tables,
@@ -229,6 +243,7 @@ def next_manifest(
         shards=next_shards(base.shards, reports, base.n_shards),
         counts=added(base.counts, (report.counts for report in reports)),
         parent=base.sequence,
+        source_starts={},
         flushed=spec.sequence if kind == "flush" else base.flushed,
         **(settled(base, staged_outputs(reports), sink_places(plan)) if is_computed(kind) else carried(base)),
     )
@@ -242,5 +257,6 @@ def next_manifest(
         source_kinds=progress.source_kinds,
         seen=progress.seen,
         driver=progress.driver,
+        source_starts=progress.starts,
         spark=None,
     )

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tidewheel._checkpoint.manifest import LayoutKind
 from tidewheel._connectors.split import dealt, may_be_shared
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.task import SourceSplit
@@ -73,6 +74,15 @@ def divided(spec: BatchSpec, levels: range, splits: Sequence[SourceSplit], sourc
     by_task = dealt([split.size for _, split in splits], spec.parallelism)
     # A batch without splits has one task all the same.
     return Layout(spec, levels, [[splits[position] for position in positions] for positions in by_task] or [[]])
+
+
+def repeated(
+    spec: BatchSpec, levels: range, splits: Sequence[SourceSplit], kind: LayoutKind, source_key: str | None
+) -> Layout:
+    """Return the layout that a committed batch had. A layout that is unknown is that of one task."""
+    if kind in ("", "one"):
+        return in_one_task(spec, levels, splits)
+    return divided(spec, levels, splits, source_key if kind == "shared" else None)
 
 
 def is_small(

@@ -39,8 +39,7 @@ from tidewheel._engine.report import Report
 from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.run_reporter import RunReporter
 from tidewheel._engine.seen_files import SeenFiles
-from tidewheel._engine.task import SourceSplit
-from tidewheel._engine.task_layout import DEFAULT_LIMITS, TaskLimits
+from tidewheel._engine.task_layout import DEFAULT_LIMITS, Layout, TaskLimits
 from tidewheel._observe.metrics import Metrics
 from tidewheel._operators.order_checks import order_warnings
 from tidewheel._operators.readers import readers_of
@@ -521,13 +520,13 @@ class Driver:
         auto.note(found, tasks, self.reporter.waited)
         request_executors(self.spark, auto.tasks, before)
 
-    def compute(self, spec: BatchSpec, splits: Sequence[SourceSplit]) -> list[Report]:
+    def compute(self, layout: Layout) -> list[Report]:
         """Run the tasks of a batch that another run decided, and return their reports. `_Stopped` if the run is to stop."""
         self._check_stop_order()
         if self.stopping:
             raise _Stopped
-        found, _ = self.tasks.run(msgspec.structs.replace(spec, local=self._local_everywhere), splits, {})
-        return found
+        spec = msgspec.structs.replace(layout.spec, local=self._local_everywhere)
+        return self.tasks.run_layout(msgspec.structs.replace(layout, spec=spec))
 
     def stand_by(self) -> None:
         """Show that the run waits while another run has the job. `_Stopped` if it is to stop."""
@@ -567,7 +566,8 @@ class Driver:
             if name in self.run.head.source_offsets or end != starts[name] or not self.sources.readers[name].fixed_start
         }
         kinds = {name: kind_of(source) for name, source in job_sources(self.plan).items() if name in positions}
-        return SourceProgress(batch, positions, kinds, seen, driver)
+        began = {name: starts[name] for name in positions if name not in self.run.head.source_offsets}
+        return SourceProgress(batch, positions, kinds, seen, driver, began)
 
     def _spec(self, *, epoch: int | None = None, asks: bool = True) -> BatchSpec:
         wanted = self._parallelism if self._auto is None else self._auto.tasks
