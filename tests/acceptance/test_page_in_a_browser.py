@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from support.fleet_nodes import Fleet, started
-from support.page_site import HOSTILE, TOKEN, browsing, go, served, stored_job, write_history
+from support.page_site import HOSTILE, TOKEN, browsing, go, replayable_job, served, stored_job, write_history
 from tidewheel import StoredJob
 
 VIEWS = ("overview", "batches", "shards", "checkpoints", "state", "cells", "fleet", "errors")
@@ -51,6 +51,22 @@ def test_every_view_of_a_dead_job_shows_hostile_data_as_text(url):
         assert window.evaluate("document.documentElement.dataset.theme") == "dark"
         window.keyboard.press("g")
         window.wait_for_selector("body[data-view=jobs]")
+
+
+def test_a_value_is_clicked_to_see_the_records_that_made_it(tmp_path):
+    url = f"{tmp_path}/state"
+    program = replayable_job(url)
+    with served(url, programs={"spent": program}) as page, browsing() as window:
+        window.goto(page.url)
+        window.wait_for_selector("body[data-view=jobs]")
+        go(window, "spent", "state")
+        window.click("main td a:text-is('ada')")
+        window.click("#answer a.at-commit:has-text('-895') >> nth=-1")
+        window.wait_for_selector("text=records in the batch of commit")
+        text = window.inner_text("#records")
+        assert "dropped by step 'paid'" in text
+        assert "orders, item 3" in text
+        assert "-900" in text
 
 
 def test_a_cell_is_changed_after_a_second_yes_and_not_without_the_token(url):

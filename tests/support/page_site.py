@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import shutil
 import time
 import urllib.error
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from support.internals import open_store
+from support.replayed import ReadingRun
 from support.waiting import SOON
 from tidewheel import Job, sinks, sources
 from tidewheel._core.http_guard import guard_for
@@ -46,6 +48,20 @@ def stored_job(url: str, name: str = "clicks", n_shards: int = 64) -> Job:
     counted = clicks.key_by("by-user", "user").stateful_map("count", lambda key, row, n: (n + 1, n + 1), default=0)
     counted.sink("out", sinks.collect())
     run_in_memory(job, state=url)
+    return job
+
+
+def replayable_job(url: str) -> Job:
+    """Run a job whose batches can run again; return its program. It sums cents by user, and drops an order of zero."""
+    orders = [{"user": user, "cents": cents} for user, cents in (("ada", 5), (HOSTILE, 1), ("ada", 0), ("ada", -900))]
+    job = Job("spent", state=url, n_shards=4, keep=100)
+    paid = job.source("orders", sources.iterable(orders, batch_size=2)).filter("paid", lambda order: order.cents != 0)
+    totals = paid.key_by("by-user", "user").stateful_map(
+        "total", lambda user, order, total: (total + order.cents, total + order.cents), default=0
+    )
+    totals.sink("out", sinks.collect())
+    with ReadingRun(job) as run:
+        run.read_all(random.Random(1), 1)
     return job
 
 

@@ -16,7 +16,6 @@ from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.negative_numbers import TakesNegativeNumbers
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, shown, when
-from tidewheel._values.records import field_names, has_fields, optional_field
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ def _explain_records(
             fields = (
                 {"sequence": sequence, "at": times[sequence]} if version is None else msgspec.structs.asdict(version)
             )
-            echo(shown({**fields, "records": [_fields(message) for message in messages]}))
+            echo(shown({**fields, "records": [message.described() for message in messages]}))
             continue
         echo(_line(version) if version else f"{sequence:<8} {when(times[sequence])}  unchanged")
         for message in messages:
@@ -178,9 +177,10 @@ def _line(version: KeyVersion) -> str:
 
 def _text(message: TracedMessage) -> str:
     at = "" if message.time is None else f" at {when(message.time)}"
-    states = [shown(_plain(state)) for state in (message.before, message.after)]
+    fields = message.described()
+    states = [shown(fields[name]) for name in ("before", "after")]
     effect = f"dropped by {message.dropped}" if message.dropped else " -> ".join(states)
-    return f"{shown(_plain(message.value))}{at}  {effect}  [{_origin(message.source, message.place)}]"
+    return f"{shown(fields['value'])}{at}  {effect}  [{_origin(message.source, message.place)}]"
 
 
 def _origin(source: str | None, place: Mapping[str, Any]) -> str:
@@ -195,23 +195,6 @@ def _origin(source: str | None, place: Mapping[str, Any]) -> str:
 def _is_below(file: str) -> bool:
     """Return whether a file is in the current folder, so that its path there is shorter."""
     return file.startswith(os.getcwd() + os.sep)
-
-
-def _fields(message: TracedMessage) -> dict[str, Any]:
-    return {
-        "value": _plain(message.value),
-        "time": message.time,
-        "source": message.source,
-        "place": message.place,
-        "before": _plain(message.before),
-        "after": _plain(message.after),
-        "dropped": message.dropped,
-    }
-
-
-def _plain(value: Any) -> Any:
-    """Return a record as a dict, so that its fields are shown with their names."""
-    return {name: optional_field(value, name) for name in field_names(value)} if has_fields(type(value)) else value
 
 
 def _signed(difference: object) -> str:

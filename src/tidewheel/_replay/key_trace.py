@@ -25,6 +25,7 @@ from tidewheel._operators.graph import Node, Port
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._state.codec import codec_named
 from tidewheel._values import Batch
+from tidewheel._values.records import field_names, has_fields, optional_field
 from tidewheel.errors import NotFound, TidewheelError
 
 _AT_ONCE = frozenset({"stateful_map", "stateful_op", "deduplicate", "ttl_map"})
@@ -52,6 +53,15 @@ class TracedMessage:
     after: Any = None
     dropped: str | None = None
     """Which step dropped the message, and why; None if the traced step processed it."""
+
+    def described(self) -> dict[str, Any]:
+        """Return the message as plain fields, its records as dicts, so that their fields are shown with their names."""
+        plain = {name: _as_dict(getattr(self, name)) for name in ("value", "before", "after")}
+        return {**plain, "time": self.time, "source": self.source, "place": self.place, "dropped": self.dropped}
+
+
+def _as_dict(value: Any) -> Any:
+    return {name: optional_field(value, name) for name in field_names(value)} if has_fields(type(value)) else value
 
 
 @dataclass(frozen=True)

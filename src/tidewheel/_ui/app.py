@@ -78,6 +78,9 @@ VIEWS: dict[str, View] = {
     ),
     "key": lambda site, query: state.look_up(site, query["job"], query["step"], query["key"], _at(query.get("at"))),
     "past": lambda site, query: state.past(site, query["job"], query["step"], query["key"]),
+    "records": lambda site, query: state.records(
+        site, query["job"], query["step"], query["key"], _sequence(query["at"]) or 0
+    ),
     "cells": lambda site, query: cells.cells(site, query["job"]),
     "fleet": lambda site, query: fleet.fleet(site, query["job"]),
     "errors": lambda site, query: errors.errors(site, query["job"]),

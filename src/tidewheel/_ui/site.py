@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Generic, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -23,7 +23,11 @@ from tidewheel._observe.backlog import Backlogs
 from tidewheel._observe.history import History
 from tidewheel._spark.newest_state import is_divided, newest
 from tidewheel._storage import Store, open_store
+from tidewheel._ui.traces import Traces
 from tidewheel.errors import NotFound, TidewheelError
+
+if TYPE_CHECKING:
+    from tidewheel._program.job import Job
 
 T = TypeVar("T")
 
@@ -157,9 +161,20 @@ class JobSite:
 class Site:
     """All jobs at a state URL."""
 
-    def __init__(self, state: str, *, cells: str | None = None, inbox: str | None = None) -> None:
-        """Use the state URL. `cells` and `inbox` are those of the fleets there, if not next to the state."""
+    def __init__(
+        self,
+        state: str,
+        *,
+        cells: str | None = None,
+        inbox: str | None = None,
+        programs: Mapping[str, Job] | None = None,
+    ) -> None:
+        """Use the state URL. `cells` and `inbox` are those of the fleets there, if not next to the state.
+
+        `programs` has programs by the names of their jobs, for records of keys.
+        """
         self.store = open_store(state)
+        self.traces = Traces(self.store, programs or {})
         self.cells, self.inbox = cells, inbox
         self.history = History(self.store, listed_for=_HISTORY_SECONDS)
         self.backlogs = Backlogs()
@@ -183,6 +198,7 @@ class Site:
 
     def close(self) -> None:
         """Close all connections."""
+        self.traces.close()
         with self._lock:
             for job in self._jobs.values():
                 job.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,6 +40,14 @@ def ui(
     inbox: Annotated[
         str | None, typer.Option(metavar="URL", help="The inbox of the fleets, to show their lag.")
     ] = None,
+    records: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--records",
+            metavar="PROGRAM",
+            help="The program of a job, to show the records of a key; can be repeated.",
+        ),
+    ] = None,
     verbose: Verbose = False,
 ) -> None:
     """Serve a web page of all jobs at a state URL, running or not, until Ctrl-C.
@@ -52,8 +60,13 @@ def ui(
         tidewheel ui --state s3://bucket/state
 
         tidewheel ui --state file:///data/state --port 8080 --allow-changes
+
+        tidewheel ui --state file:///data/state --records clicks.py
     """
-    page = page_server(state, host, port, tuple(allow_host or ()), allow_changes, cells, inbox)
+    from tidewheel._cli.program import load_job
+
+    programs = {job.name: job for job in map(load_job, records or ())}
+    page = page_server(state, host, port, tuple(allow_host or ()), allow_changes, cells, inbox, programs)
     with page:
         echo(f"the page is at {page.url} (Ctrl-C ends it)")
         page.wait()
@@ -62,7 +75,7 @@ def ui(
 @contextmanager
 def page_of(job: Job) -> Iterator[None]:
     """Serve the page of a job's state URL during a block, and print its address."""
-    with page_server(job.state, cells=job.cells_at) as page:
+    with page_server(job.state, cells=job.cells_at, programs={job.name: job}) as page:
         echo(f"the page is at {page.url}", err=True)
         yield
 
@@ -75,10 +88,12 @@ def page_server(
     changes: bool = False,
     cells: str | None = None,
     inbox: str | None = None,
+    programs: Mapping[str, Job] | None = None,
 ) -> PageServer:
     """Return the server of a page."""
     from tidewheel._core.http_guard import guard_for
     from tidewheel._ui.server import PageServer
     from tidewheel._ui.site import Site
 
-    return PageServer(Site(state, cells=cells, inbox=inbox), guard_for(host, names, changes=changes), host, port)
+    site = Site(state, cells=cells, inbox=inbox, programs=programs)
+    return PageServer(site, guard_for(host, names, changes=changes), host, port)

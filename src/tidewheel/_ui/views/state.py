@@ -11,6 +11,7 @@ from tidewheel._checkpoint.tools.savepoint import At, find
 from tidewheel._checkpoint.tools.state_reader import Found, StateReader
 from tidewheel._storage.chain import Chain
 from tidewheel._ui.site import JobSite, Site
+from tidewheel._ui.traces import Asked
 from tidewheel.errors import TidewheelError
 
 BROWSED = 100
@@ -66,6 +67,16 @@ def past(site: Site, name: str, step: str, text: str) -> list[dict[str, Any]]:
         except TidewheelError as error:
             rows.append({"sequence": number, "error": str(error)})
     return rows
+
+
+def records(site: Site, name: str, step: str, text: str, sequence: int) -> dict[str, Any]:
+    """Return the messages of a key in the batch of a commit, or that the batch is still running."""
+
+    def key() -> Any:
+        return _get(site, site.job(name).whole(), step, text).key
+
+    found = site.traces.messages(Asked(name, sequence, step, text), key)
+    return {"running": True} if found is None else {"records": [message.described() for message in found]}
 
 
 def _get(site: Site, manifest: Any, step: str, text: str) -> Found:

@@ -23,6 +23,23 @@ export async function show(main, context) {
       table([["key", (row) => h("a", { href: "#", class: "mono", onclick: (event) => { event.preventDefault(); key.value = JSON.stringify(row.key); look(key.value); } }, json(row.key))], ["value", (row) => value(row.value)]], found.rows, { empty: "no such keys" }),
     ];
   });
+  const origin = (row) => (row.source === null ? `from step ${row.place.step ?? "–"}` : [row.source, ...Object.entries(row.place).map(([name, where]) => `${name} ${where}`)].join(", "));
+  const effect = (row) => (row.dropped ? h("span", { class: "quiet" }, `dropped by ${row.dropped}`) : [value(row.before), "→ ", value(row.after)]);
+  const trace = async (text, sequence) => {
+    const place = document.getElementById("records");
+    place.dataset.commit = sequence;
+    put(place, h("p", { class: "quiet card" }, `the batch of commit ${count(sequence)} runs again …`));
+    try {
+      let found;
+      do { found = await get("records", { job, step: step.value, key: text, at: sequence }, context.signal); } while (found.running && place.isConnected && place.dataset.commit === `${sequence}`);
+      if (place.dataset.commit !== `${sequence}` || !found.records) return;
+      put(
+        place,
+        h("h2", {}, `records in the batch of commit ${count(sequence)}`),
+        table([["record", (row) => value(row.value)], ["state before → after", effect], ["from", (row) => h("span", { class: "mono" }, origin(row))]], found.records, { empty: "no record of this key" }),
+      );
+    } catch (error) { if (!context.signal.aborted) put(place, h("div", { class: "trouble" }, error.message)); }
+  };
   const look = (text) => guarded(async () => {
     if (!text) throw new Error("type a key");
     const found = await get("key", { job, step: step.value, key: text, at: at.value }, context.signal);
@@ -30,7 +47,8 @@ export async function show(main, context) {
     return [
       h("section", { class: "card" }, h("h2", {}, json(found.key)), found.found ? value(found.value) : h("p", { class: "quiet" }, "it has no state"), h("p", { class: "quiet small" }, `as of commit ${count(found.sequence)}`)),
       h("h2", {}, "at the kept checkpoints"),
-      table([["commit", (row) => count(row.sequence), "n"], ["made", (row) => moment(row.created), "w"], ["value", (row) => (row.error ? row.error : row.found ? value(row.value) : h("span", { class: "quiet" }, "none"))]], past),
+      table([["commit", (row) => count(row.sequence), "n"], ["made", (row) => moment(row.created), "w"], ["value", (row) => (row.error ? row.error : h("a", { href: "#", title: "show the records of this batch", class: "at-commit", onclick: (event) => { event.preventDefault(); trace(text, row.sequence); } }, row.found ? value(row.value) : h("span", { class: "quiet" }, "none")))]], past),
+      h("div", { id: "records" }),
     ];
   });
   put(main, h("div", { class: "bar" }, step, key, h("button", { id: "look", class: "primary", onclick: () => look(key.value) }, "look up"), prefix, at, h("button", { id: "browse", onclick: () => browse() }, "browse")), answer);
