@@ -66,6 +66,11 @@ class Nats:
         with NatsConnection(self.server, timeout=30) as nats:
             nats.call(all_sent())
 
+    def purge(self, stream: str, before: int) -> None:
+        """Remove the messages before a sequence, as a limit of the stream does."""
+        with NatsConnection(self.server) as nats:
+            nats.call(nats.jetstream.purge_stream(stream, seq=before))
+
     def messages(self, stream: str, *subjects: str) -> list[tuple[str, bytes]]:
         """Return subject and data of all messages that a stream has, in their order."""
         log = NatsLogOpener(Url(self.server), stream, subjects, "earliest", "fail", None, 5.0)()

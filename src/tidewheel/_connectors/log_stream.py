@@ -104,6 +104,14 @@ class LogReader(SourceReader):
             for at, size in cuts(until - begin[name], max(1, min(self.tasks, (until - begin[name]) // _SLICE)))
         ]
 
+    def missing(self, start: Position, end: Position) -> str | None:
+        first = positions_of(start)
+        for name, until in positions_of(end).items():
+            begin = first.get(name, until)
+            if begin < until and begin < (oldest := self._asked(_oldest(name))):
+                return f"partition {name} retains records from {oldest} on, and the batch begins at {begin}"
+        return None
+
     def close(self) -> None:
         if self._opened is not None:
             self._opened.close()

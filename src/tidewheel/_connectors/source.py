@@ -83,6 +83,10 @@ class SourceReader(ABC):
         `last` is the file that it took last, for a source of files. A `StateError` begins with "it", the source.
         """
 
+    def missing(self, start: Position, end: Position) -> str | None:
+        """Return which records between the positions of a committed batch are no longer retained, if the reader knows it."""
+        return None
+
     def recall(self, seen: Iterable[SeenFile]) -> None:  # noqa: B027
         """Restore the files that this source has seen, from the newest commit. Called once, before other methods."""
 

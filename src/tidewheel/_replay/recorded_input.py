@@ -11,7 +11,7 @@ from tidewheel._connectors.source import SourceReader
 from tidewheel._core.closing import Closing
 from tidewheel._engine.continued_sources import job_sources
 from tidewheel._engine.job_sources import JobSources
-from tidewheel._engine.plan import Plan
+from tidewheel._engine.plan import Plan, source_key
 from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._engine.stored_names import renamed
 from tidewheel._engine.task import SourceSplit
@@ -34,8 +34,17 @@ class RecordedInput(Closing):
         self._opened.close()
         self._sources = None
 
-    def splits(self, base: Manifest, committed: Manifest, tasks: int = 1) -> list[SourceSplit]:
-        """Return the input of a batch. Raise `ConfigError` if the program or its sources cannot read it again."""
+    @property
+    def source_key(self) -> str | None:
+        """The source's column that is the key, by which each task finds its own records if it reads the whole batch."""
+        columns = list(self._open().schemas.values())
+        return source_key(self._plan, columns[0]) if len(columns) == 1 else None
+
+    def splits(self, base: Manifest, committed: Manifest) -> list[SourceSplit]:
+        """Return the input of a batch, in the same splits as when it was committed.
+
+        Raise `ConfigError` if the program or its sources cannot read it again.
+        """
         names = [node.name for node in self._plan.sources()]
         former = renamed(recorded_kinds(committed), names, self._aliases)
         unknown = sorted(committed.source_offsets.keys() - {former.get(name, name) for name in names})
@@ -53,9 +62,15 @@ class RecordedInput(Closing):
         for name, reader in sources.readers.items():
             stored = former.get(name, name)
             reader.reread([file for file in seen if file.source == stored])
-            begins[name] = base.source_offsets[stored] if stored in base.source_offsets else reader.start()
+            recorded = {**committed.source_starts, **base.source_offsets}
+            begins[name] = recorded[stored] if stored in recorded else reader.start()
             ends[name] = committed.source_offsets.get(stored, begins[name])
-        return sources.splits(begins, ends, tasks)
+            if begins[name] != ends[name] and (missing := reader.missing(begins[name], ends[name])) is not None:
+                raise ConfigError(
+                    f"source {name!r}: the records of commit {committed.sequence} cannot be read again: {missing}. Keep records "
+                    "for as long as batches shall run again"
+                )
+        return sources.splits(begins, ends, max(1, committed.parallelism))
 
     def next_splits(self, newest: Manifest) -> list[SourceSplit]:
         """Return the input of the batch that follows the newest commit, as far as there is data."""

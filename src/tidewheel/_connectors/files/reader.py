@@ -219,6 +219,20 @@ class FilesReader(SourceReader):
             found += self._splits.of(opened, self._listing.relative(file.path), parts)
         return found
 
+    def missing(self, start: Position, end: Position) -> str | None:
+        for number in self._between(start, end):
+            file = self._open[number]
+            path, store = self._listing.place(file.path)
+            if store is not None:
+                continue  # Reading it fails if it is gone.
+            try:
+                status = os.stat(path)
+            except FileNotFoundError:
+                return f"the file {path} is gone"
+            if (status.st_mtime_ns // 1_000_000, status.st_size) != (file.modified_ms, file.size):
+                return f"the file {path} has changed"
+        return None
+
     def _between(self, start: Position, end: Position) -> range:
         return range(self._place(start).files, self._place(end).files)
 

@@ -308,6 +308,10 @@ class ChainReader(SourceReader):
             found += [TopicSplit(split, self.schema, after.seam, self._joint.codec) for split in read]
         return found
 
+    def missing(self, start: Position, end: Position) -> str | None:
+        before, after = self._place(start), self._place(end)
+        return self._first.missing(before.first, after.first) or self._then.missing(before.then, after.then)
+
     def freeze(self) -> None:
         self._first.freeze()
         self._then.freeze()

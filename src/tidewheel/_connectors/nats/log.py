@@ -90,6 +90,9 @@ class NatsLog(Log):
         # Messages that the stream has deleted meanwhile may be missing from what was read.
         self._check(self._asked(self._info).state, first, last)
 
+    def oldest(self, partition: str) -> int:
+        return max(int(self._asked(self._info).state.first_seq), 1)
+
     def close(self) -> None:
         if self._pull is not None:
             with contextlib.suppress(ConnectorError):
