@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from tidewheel import Job, RunOptions, StoredJob, agg, tumbling
+from tidewheel import Job, RunOptions, StoredJob, agg, sinks, sources, tumbling
 from tidewheel._cli.commands import app
 from tidewheel._cli.program import load_job
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
+
+SEED = 29
 
 
 @dataclass
@@ -115,6 +121,38 @@ def test_results_of_a_step_that_combines_have_its_name(ran):
     messages = traced(ran, "results", "a")
     assert {(message.source, message.place["step"]) for message in messages} == {(None, "largest")}
     assert messages[-1].after == StoredJob("clicks", state=ran).get("results", "a").value
+
+
+@pytest.mark.slow
+def test_the_history_of_a_key_among_a_million_equals_a_plain_sum(spark, tmp_path):
+    """50 checkpoints; the times of `tidewheel explain` are printed."""
+    draw, keys, batches = np.random.default_rng(SEED), 1_000_000, 50
+    totals, expected = np.zeros(keys, dtype=np.int64), {7: [], keys - 1: []}
+    (tmp_path / "in").mkdir()
+    for number in range(batches):
+        changed = np.arange(keys) if number == 0 else draw.choice(keys, 20_000, replace=False)
+        changed = np.union1d(changed, [7]) if number % 2 else changed
+        cents = draw.integers(1, 1000, len(changed))
+        pq.write_table(pa.table({"key": changed, "cents": cents}), tmp_path / "in" / f"{number:02}.parquet")
+        totals[changed] += cents
+        for key, values in expected.items():
+            if key in changed:
+                values.append(int(totals[key]))
+    job = Job("million", state=f"file://{tmp_path}/state", keep=1000)
+    rows = job.source("in", sources.files(f"{tmp_path}/in", "parquet", max_files_per_trigger=1))
+    rows.key_by("by", "key").aggregate("total", cents=agg.sum("cents")).sink("out", sinks.discard())
+    job.run(until="caught-up", parallelism=2, options=RunOptions(spark=spark, local=f"{tmp_path}/local"))
+    stored = StoredJob("million", state=job.state)
+    assert len(stored.list()) > batches
+    for key, values in expected.items():
+        began = time.perf_counter()
+        history = stored.history("total", key)
+        print(f"history of key {key}: {time.perf_counter() - began:.2f} s")
+        assert [version.value["cents"] for version in history.versions] == values
+    began = time.perf_counter()
+    told = CliRunner().invoke(app, ["explain", "million", "total", "7", "--state", job.state, "--json"])
+    print(f"tidewheel explain: {time.perf_counter() - began:.2f} s")
+    assert [json.loads(line)["value"]["cents"] for line in told.output.splitlines()] == expected[7]
 
 
 def test_files_have_lines_also_behind_bad_and_empty_ones(spark, tmp_path):

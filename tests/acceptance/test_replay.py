@@ -13,13 +13,16 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tidewheel import Job, Message, RunOptions, StatefulLogic, StoredJob, Timer, agg, tumbling
 from tidewheel.errors import ConfigError, NotFound
 from tidewheel.sinks import collect
-from tidewheel.sources import dataframe, iterable
+from tidewheel.sources import dataframe, files, iterable
 
+SEED = 29
 TIMES = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\d+\.\d s"
 PAGE = (Path(__file__).parents[2] / "docs" / "howto-debug.md").read_text()
 
@@ -131,13 +134,100 @@ def test_a_changed_program_shows_the_keys_that_it_changes(ran):
     assert (difference.table, difference.changed, difference.added, difference.dropped) == ("total", 1, 0, 0)
 
 
-def test_a_program_that_is_not_deterministic_is_found(ran):
+def test_every_batch_gives_the_same_again_on_spark(ran, spark):
+    stored = StoredJob("everything", state=ran)
+    before = sorted((entry.path, entry.size, entry.modified) for entry in stored.store.list())
+    results = [
+        stored.replay(everything(ran), sequence, options=RunOptions(spark=spark)) for sequence in batches(stored)[:2]
+    ]
+    assert [result for result in results if not result.same] == []
+    here = [stored.replay(everything(ran), sequence) for sequence in batches(stored)[:2]]
+    assert [result.rows for result in results] == [result.rows for result in here]
+    assert sorted((entry.path, entry.size, entry.modified) for entry in stored.store.list()) == before
+    with pytest.raises(ConfigError, match="run in this process: leave out options"):
+        stored.replay(everything(ran), "next", options=RunOptions(spark=spark))
+
+
+def test_a_program_that_is_not_deterministic_is_found_with_step_and_key(ran):
     stored, draw = StoredJob("everything", state=ran), random.Random(1)
     unsteady = everything(ran, lambda user, order, total: (total + draw.random(), total + order.cents))
     result = stored.replay(unsteady, batches(stored)[0], changed=True)
     assert not result.same
     assert set(result.unstable) == {"totals"}
     assert result.state == ()
+    cause = result.causes["totals"]
+    assert (cause.step, cause.key in {f"u{n}" for n in range(5)}) == ("total", True)
+    assert cause.one
+    assert set(cause.one).isdisjoint(cause.other)
+
+
+def sums(folder: Path, amount) -> Job:
+    """A job with floats, whose sums depend on their order."""
+    job = Job("sums", state=f"file://{folder}/state", n_shards=8, keep=100)
+    orders = job.source("orders", files(f"{folder}/in", schema="user string, cents double", max_files_per_trigger=2))
+    by_user = orders.map("amount", amount, returns=dict).key_by("by-user", "user")
+    by_user.aggregate("sum", cents=agg.sum("cents"), mean=agg.mean("cents")).sink("out", collect())
+    again = by_user.aggregate("one", cents=agg.sum("cents")).key_by("all", lambda row: 0)
+    again.aggregate("together", cents=agg.sum("cents")).sink("all-out", collect())
+    return job
+
+
+@pytest.fixture(scope="module")
+def summed(spark, tmp_path_factory) -> Path:
+    """Run the job of floats with batches that are large enough for two tasks."""
+    folder, draw = tmp_path_factory.mktemp("sums"), random.Random(SEED)
+    (folder / "in").mkdir()
+    for number in range(4):
+        users = [f"u{draw.randrange(50)}" for _ in range(40_000)]
+        cents = [draw.uniform(-1e9, 1e9) for _ in users]
+        pq.write_table(pa.table({"user": users, "cents": cents}), folder / "in" / f"{number}.parquet")
+    options = RunOptions(spark=spark, local=f"{folder}/local")
+    sums(folder, unchanged).run(until="caught-up", parallelism=2, options=options)
+    return folder
+
+
+def unchanged(row):
+    return {"user": row.user, "cents": row.cents}
+
+
+def test_sums_of_floats_are_the_same_because_the_tasks_are(summed, spark):
+    """A batch with two tasks adds in another order than one with one task."""
+    stored = StoredJob("sums", state=f"file://{summed}/state")
+    assert {stored.show(sequence).layout for sequence in batches(stored)} == {"divided"}
+    for sequence in batches(stored):
+        assert stored.replay(sums(summed, unchanged), sequence).same
+    (newest,) = batches(stored)[-1:]
+    assert stored.replay(sums(summed, unchanged), newest, options=RunOptions(spark=spark)).same
+    assert stored.shadow(sums(summed, unchanged), last=2, old=sums(summed, unchanged)).same
+
+
+def test_the_step_before_the_state_that_differs_is_named(summed):
+    """The function before the state is what draws a number."""
+    draw = random.Random(SEED)
+
+    def unsteady(row):
+        return {"user": row.user, "cents": draw.random() if row.user == "u7" else row.cents}
+
+    stored = StoredJob("sums", state=f"file://{summed}/state")
+    (newest,) = batches(stored)[-1:]
+    result = stored.replay(sums(summed, unsteady), newest, changed=True)
+    assert {difference.table for difference in result.state} == {"one", "sum", "together"}
+    assert result.causes["out"].step == "amount"
+    assert {value["user"] for value in (*result.causes["out"].one, *result.causes["out"].other)} == {"u7"}
+
+
+def test_a_replay_lets_reference_tables_go(spark, tmp_path):
+    """A process that replays many batches would map a copy of each table for each of them."""
+    pq.write_table(pa.table({"sku": ["a", "b"], "cents": [1, 2]}), tmp_path / "prices.parquet")
+    job = Job("priced", state=f"file://{tmp_path}/state", n_shards=4, keep=100)
+    prices = job.table("prices", f"{tmp_path}/prices.parquet", key="sku")
+    sold = job.source("sold", iterable([{"sku": "ab"[n % 2]} for n in range(10)], batch_size=5))
+    sold.lookup("priced", prices, on="sku").sink("out", collect())
+    job.run(until="caught-up", options=RunOptions(spark=spark, local=f"{tmp_path}/local"))
+    stored = StoredJob("priced", state=job.state)
+    assert all(stored.replay(job, sequence).same for sequence in batches(stored))
+    mapped = Path("/proc/self/maps").read_text()
+    assert [line for line in mapped.splitlines() if "tidewheel-replay" in line and ".arrow" in line] == []
 
 
 def test_the_history_of_a_key_and_its_messages_equal_a_plain_count(ran):

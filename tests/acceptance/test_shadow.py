@@ -25,11 +25,11 @@ def with_bonus(user, order, total):
     return {"cents": cents, "total": total + cents}, total + cents
 
 
-def spending(folder: Path, step=totals, **options) -> Job:
+def spending(folder: Path, step=totals, name="total", **options) -> Job:
     job = Job("spending", state=f"file://{folder}/state", n_shards=4, keep=100)
     schema = "user string, cents long"
     orders = job.source("orders", files(f"{folder}/in", format="json", schema=schema, max_files_per_trigger=1))
-    by_user = orders.key_by("by-user", "user").stateful_map("total", step, default=0, **options)
+    by_user = orders.key_by("by-user", "user").stateful_map(name, step, default=0, **options)
     by_user.sink("out", file_sink(f"{folder}/out", format="json"))
     return job
 
@@ -101,6 +101,22 @@ def test_state_is_converted_as_in_a_real_start(ran):
     found = stored.shadow(changed, last=3, old=spending(ran))
     assert found.rows == {}
     assert found.state[0].changed == 7
+
+
+def test_a_renamed_step_with_an_upgrade_is_the_same_step(ran):
+    def in_tenths(user, order, total):
+        return {"cents": order.cents, "total": (total + order.cents * 10) // 10}, total + order.cents * 10
+
+    stored = StoredJob("spending", state=f"file://{ran}/state")
+    for step, options, changed in (
+        (totals, {}, []),
+        (in_tenths, {"version": 2, "upgrade": lambda total, version: total * 10}, [("spent", 0, 7, 0)]),
+    ):
+        renamed = spending(ran, step, name="spent", **options)
+        renamed.alias("spent", "total")
+        found = stored.shadow(renamed, last=3, old=spending(ran))
+        assert found.rows == {}
+        assert [(each.table, each.added, each.changed, each.dropped) for each in found.state] == changed
 
 
 def test_another_program_as_the_old_one_is_refused(ran):

@@ -15,12 +15,13 @@ from tidewheel import Job
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.state_files import opener
 from tidewheel._engine.commit import SourceProgress
+from tidewheel._engine.local_tasks import LocalTasks
 from tidewheel._engine.merging import at_once
 from tidewheel._engine.plan_sinks import publish_output
 from tidewheel._engine.task_layout import Layout
 from tidewheel._state.local_copies import LocalCopies
 from tidewheel._state.shard_contents import shard_items
-from tidewheel._testing.memory import GivenSplit, MemoryTasks
+from tidewheel._testing.memory import GivenSplit
 from tidewheel._values.shape import ANY, to_columns
 from tidewheel.cells import open as open_cells
 from tidewheel.codecs import msgpack_codec
@@ -140,7 +141,7 @@ class MemoryNode(MemoryRun):
         self.run.merging.submit = at_once
         self.run.begin()
         self.plan = self.run.plan
-        self._tasks = MemoryTasks(self.plan)
+        self._tasks = LocalTasks(self.plan)
         self.positions = {shard: holding.position for shard, holding in self.ledger.held.items()}
 
     def publish_for(self, state) -> None:

@@ -15,9 +15,10 @@ from types import SimpleNamespace
 from support.fleet_nodes import counting
 from tidewheel import cells
 from tidewheel._engine.commit import SourceProgress
+from tidewheel._engine.local_tasks import LocalTasks
 from tidewheel._engine.task_layout import Layout
 from tidewheel._operators.stateless.source import SourceOperator
-from tidewheel._testing.memory import GivenSplit, MemoryTasks
+from tidewheel._testing.memory import GivenSplit
 from tidewheel._values.shape import ANY, to_columns
 from tidewheel.fleet import open_inbox
 from tidewheel.fleet._inbox import decode_events, limited
@@ -49,7 +50,7 @@ class _Driving(MemoryRun):
     def __init__(self, job, plan, run, local: str, tell) -> None:
         self.job, self.plan, self.run, self._local, self._tell = job, plan, run, local, tell
         self.parallelism, self.partitions, self.clock = 2, 1, None
-        self._tasks = MemoryTasks(plan)
+        self._tasks = LocalTasks(plan)
         self._stop = threading.Event()
 
     def stop(self) -> None:

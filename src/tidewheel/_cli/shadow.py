@@ -47,6 +47,7 @@ def shadow(
 
         tidewheel shadow clicks --program new.py --old clicks.py --from monday --expect-same
     """
+    from tidewheel._engine.commit import operator_infos
     from tidewheel._program.stored_job import StoredJob
 
     if (last is None) == (since is None):
@@ -71,7 +72,7 @@ def shadow(
         speeds = [("new program", found.seconds), ("old program", found.old_seconds)]
         took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in speeds if seconds is not None)
         echo(f"commits {found.first} to {found.last}: {found.batches} batches, {found.records} records ({took})")
-    show_differences(found.state, stored.show().operators, as_json=as_json)
+    show_differences(found.state, operator_infos(changed.plan()) | dict(stored.show().operators), as_json=as_json)
     if not as_json:
         for sink, (was, now) in found.counts.items():
             echo(f"sink {sink}: {was} rows, and {now} with the new program")

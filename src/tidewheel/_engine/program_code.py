@@ -1,4 +1,4 @@
-"""The fingerprint of a program: equal if steps, their connections and the code of the user's functions are equal.
+"""The fingerprint of a program: equal if steps, connections, defaults of cells and the user's functions are equal.
 
 Sources and sinks are not part of it: a batch may run again with copies of its records. Neither are values that functions
 capture, unless they are plain: two runs of one program may capture different objects.
@@ -32,6 +32,9 @@ def fingerprint(plan: Plan) -> str:
         digest.update(f"{node.name} {node.operator.kind} {inputs}\n".encode())
         for text in _described(node.operator, {}, 0):
             digest.update(text.encode(errors="backslashreplace") + b"\0")
+    for cell in plan.cells:
+        # A commit that used the default of a cell does not contain it.
+        digest.update(f"{cell.name} {cell.default!r}\n".encode(errors="backslashreplace"))
     return f"{sys.version_info.major}.{sys.version_info.minor}-{digest.hexdigest()[:16]}"
 
 

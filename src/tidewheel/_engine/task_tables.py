@@ -48,6 +48,13 @@ def open_table(spec: BatchSpec, store: Store, table: Table) -> KeyedRows:
         return opened
 
 
+def forget_tables(state: str) -> None:
+    """Forget the tables that were opened for batches of one state URL, so that their memory is released."""
+    with _lock:
+        for known in [each for each in _opened if each[0] == state]:
+            del _opened[known]
+
+
 def _open(spec: BatchSpec, store: Store, table: Table, pinned: PinnedTable) -> KeyedRows:
     if not pinned.later_parts:
         return _open_part(spec, store, table, pinned, 0)

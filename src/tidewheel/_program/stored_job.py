@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tidewheel._replay.key_trace import TracedMessage
     from tidewheel._replay.replay import Replayed, WrittenRow
     from tidewheel._replay.shadow import Shadowed
+    from tidewheel._spark.options import RunOptions
 
     _Messages = list[TracedMessage]
     _Pins = list[Pin]
@@ -178,21 +179,36 @@ class StoredJob:
         samples: int = 5,
         debug: bool = False,
         key: Any = None,
+        options: RunOptions | None = None,
     ) -> Replayed:
-        """Run the batch of a commit again, in this process and without Spark, and compare state and output.
+        """Run the batch of a commit again, and compare state and output.
 
-        The second run uses the same state, records, time, epoch and cells, publishes nothing and changes nothing of the
-        job. `program` is the program that made the commit; another one is refused, unless `changed` says that it is to
-        be compared with it. `samples` limits the
-        keys and rows of a difference; `debug` starts the debugger at the first error of the program's functions, with a
-        `key` also in each function that gets a message of this key. The
-        sequence "next" runs the batch after the newest commit, which may have failed; there is nothing to compare.
+        The second run uses the same state, records, time, epoch, cells and number of tasks, publishes nothing and
+        changes nothing of the job. It runs in this process; with `options`, on the Spark that they name.
+
+        - `program`: the program that made the commit. Another one is refused, unless `changed` says that it is to be
+          compared with the commit.
+        - `sequence`: the commit. "next" runs the batch after the newest commit, which may have failed, in this process;
+          there is nothing to compare.
+        - `samples`: how many keys and rows of a difference to return.
+        - `debug`: starts the debugger at the first error of the program's functions, with a `key` also in each function
+          that gets a message of this key. In this process only.
         """
         from tidewheel._replay.replay import replay, run_next
 
+        if options is not None and (debug or sequence == "next"):
+            raise ConfigError("a debugger, and the next batch, run in this process: leave out options")
         if sequence == "next":
             return run_next(program, self.store, debug=debug, key=key)
-        return replay(program.plan(), self.store, sequence, changed=changed, samples=samples, debug=debug, key=key)
+        runtime = None
+        if options is not None:
+            from tidewheel._spark.replay_runtime import SparkRuntime
+
+            runtime = SparkRuntime(options)
+        plan = program.plan()
+        return replay(
+            plan, self.store, sequence, changed=changed, samples=samples, debug=debug, key=key, runtime=runtime
+        )
 
     def shadow(
         self,

@@ -18,17 +18,18 @@ from tidewheel._checkpoint.manifest import Kind, Manifest, OperatorInfo
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.fork import forked, shared_tables
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.commit import SourceProgress, epoch_due, next_manifest
+from tidewheel._engine.commit import SourceProgress, epoch_due, next_manifest, operator_infos
 from tidewheel._engine.evolve import evolve, fitted
 from tidewheel._engine.key_kinds import without_state
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.report import Report
-from tidewheel._engine.task import SourceSplit
+from tidewheel._engine.stored_names import renamed
+from tidewheel._engine.task_layout import Layout, repeated
 from tidewheel._replay.recorded_input import RecordedInput
 from tidewheel._storage import Store
 from tidewheel.errors import ConfigError
 
-Compute = Callable[[BatchSpec, Sequence[SourceSplit]], Sequence[Report]]
+Compute = Callable[[Layout], Sequence[Report]]
 """Runs the tasks of a batch and returns their checked reports."""
 
 
@@ -64,10 +65,13 @@ class Follower:
         """The follower's newest commit."""
         self.base: Manifest
         """The job's commit that the head follows."""
+        self.former: dict[str, str]
+        """For renamed steps, the names of their state in the job."""
         self._compute, self._allowed = compute, allow_dropped_state
 
     def begin(self, base: Manifest) -> None:
         """Fork the job's state at a commit, and adapt it to the program as a start does. Raise `StateError` if that fails."""
+        self.former = renamed(base.operators, operator_infos(self.plan), self.job.aliases)
         self.plan, _ = fitted(self.plan, base, self.job.n_shards, self.job.aliases, allow_dropped_state=self._allowed)
         fork = forked(base, self.stream, self.token, "")
         self.checkpoints.begin(fork, origin=f"{base.id.stream_id} {base.sequence}")
@@ -80,7 +84,9 @@ class Follower:
         began = time.perf_counter()
         same_clock = _times(self.head) == _times(self.base)
         spec = self._spec_of(committed, same_clock)
-        reports = self._compute(spec, recorded.splits(self.base, committed, spec.parallelism))
+        splits = recorded.splits(self.base, committed)
+        source_key = recorded.source_key if committed.layout == "shared" else None
+        reports = self._compute(repeated(spec, range(len(self.plan.levels)), splits, committed.layout, source_key))
         progress = SourceProgress(committed.batch or 0, committed.source_offsets, committed.source_kinds)
         manifest = next_manifest(self.head, spec, self.plan, reports, committed.kind, progress)
         if same_clock and _times(manifest) == _times(committed):

@@ -1,8 +1,8 @@
-"""Run the batch of a commit again, in this process, from the same state and input, and compare the results.
+"""Run the batch of a commit again, from the same state and input, and compare the results.
 
 A commit pins everything that its batch depended on: the state before it, the positions of its sources, its time, its
-epoch, the values of its cells and the versions of its reference tables. The second run writes to a scratch store and
-publishes nothing, so it changes nothing of the job.
+epoch, the values of its cells and the versions of its reference tables. The second run has as many tasks, which
+read the same parts. It writes to a scratch store and publishes nothing, so it changes nothing of the job.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from xxhash import xxh64_intdigest
 
-from tidewheel._cells.live import unpinned_after
 from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._checkpoint.manifest import CheckpointId, Manifest
 from tidewheel._checkpoint.names import CHAIN, folder
@@ -30,19 +29,20 @@ from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import check_program
 from tidewheel._engine.evolve import fitted
 from tidewheel._engine.key_kinds import without_state
-from tidewheel._engine.one_task import MakeStep, run_in_one_task
+from tidewheel._engine.local_tasks import LocalTasks, MakeStep
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.program_job import ProgramJob
+from tidewheel._engine.replay_runtime import LocalRuntime, Runtime
 from tidewheel._engine.report import Report
 from tidewheel._engine.task import SourceSplit
+from tidewheel._engine.task_layout import repeated
+from tidewheel._replay.causes import Cause, causes_of
 from tidewheel._replay.key_debugging import KeyDebugging
 from tidewheel._replay.key_trace import KeyTrace, TracedMessage
 from tidewheel._replay.recorded_input import RecordedInput
-from tidewheel._replay.recording_sinks import Rows, comparable, recording
-from tidewheel._state.local_copies import temporary_copies
+from tidewheel._replay.recording_sinks import Rows, comparable, recording, rows_of
 from tidewheel._storage import Store, open_store
 from tidewheel._storage.chain import Chain
-from tidewheel._storage.scratch import scratch_over
 from tidewheel._time.now import batch_time
 from tidewheel.errors import ConfigError, NotFound
 
@@ -63,6 +63,9 @@ class Replayed:
     """By sink: the numbers of rows, committed and of the second run, where they differ."""
     unstable: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
     """By sink: some rows that only one of two second runs wrote: the program is not deterministic."""
+    causes: Mapping[str, Cause] = field(default_factory=dict)
+    """By sink and step that differ: the first step whose messages differ between two second runs. Only for the program
+    that made the commit, and only if two runs of this process differ."""
 
     @property
     def same(self) -> bool:
@@ -79,8 +82,9 @@ def replay(
     samples: int = 5,
     debug: bool = False,
     key: Any = None,
+    runtime: Runtime | None = None,
 ) -> Replayed:
-    """Run the batch of a commit twice and compare state and output.
+    """Run the batch of a commit twice and compare state and output, by default in this process.
 
     Another program than the one that made the commit is refused, unless it is `changed`. With `debug`, the debugger
     starts at the first error of a user's function, and with `key` too in each function that gets a message of that key.
@@ -92,21 +96,22 @@ def replay(
     if not changed:
         check_program(store, plan, committed)
     with contextlib.ExitStack() as cleanup:
-        splits = cleanup.enter_context(RecordedInput(plan, store, plan.job)).splits(base, committed)
-        cleanup.enter_context(unpinned_after())
+        batch = _Batch.recorded(cleanup.enter_context(RecordedInput(plan, store, plan.job)), base, committed)
         if debug:
             cleanup.enter_context(stopping_at_errors())
         make_step = KeyDebugging(key).make_step if debug and key is not None else None
-        again = cleanup.enter_context(_ran(plan, store, base, committed, splits, make_step))
+        again = cleanup.enter_context(_ran(plan, store, batch, runtime, make_step))
         rows = again.rows
         state = diff(open_store(again.url), committed, again.manifest, samples)
-        with _ran(plan, store, base, committed, splits) as third:
+        with _ran(plan, store, batch, runtime) as third:
             unstable = _unstable(rows, third.rows, samples)
+        steps = () if changed else (each.table.partition("/")[0] for each in state)
+        causes = _causes(plan, store, batch, dict.fromkeys([*steps, *unstable]), samples)
     counts = {output.sink: output.rows for output in committed.outputs if committed.outputs_of is None}
     sinks = sorted(counts.keys() | rows.keys())
     numbers = {name: (counts.get(name, 0), len(rows.get(name, ()))) for name in sinks}
     different = {name: pair for name, pair in numbers.items() if pair[0] != pair[1]}
-    return Replayed(sequence, rows, tuple(state), different, unstable)
+    return Replayed(sequence, rows, tuple(state), different, unstable, causes)
 
 
 def run_next(job: ProgramJob, store: Store, *, debug: bool = False, key: Any = None) -> Replayed:
@@ -133,14 +138,13 @@ def run_next(job: ProgramJob, store: Store, *, debug: bool = False, key: Any = N
             now=batch_time(time.time_ns(), base.now),
             carried_epoch=epoch_due(base),
             cells=cells.pin(),
+            layout="one",
         )
-        cleanup.enter_context(unpinned_after())
         if debug:
             cleanup.enter_context(stopping_at_errors())
         make_step = KeyDebugging(key).make_step if debug and key is not None else None
-        return Replayed(
-            batch.sequence, cleanup.enter_context(_ran(plan, store, base, batch, splits, make_step)).rows, ()
-        )
+        ran = cleanup.enter_context(_ran(plan, store, _Batch(base, batch, splits), make_step=make_step))
+        return Replayed(batch.sequence, ran.rows, ())
 
 
 def messages_of_key(
@@ -151,12 +155,11 @@ def messages_of_key(
     base, committed = _kept(StreamCheckpoints(store, plan.job), sequence)
     if not changed:
         check_program(store, plan, committed)
-    with (
-        RecordedInput(plan, store, plan.job) as recorded,
-        unpinned_after(),
-        _ran(plan, store, base, committed, recorded.splits(base, committed), trace.make_step),
-    ):
-        return trace.messages
+    with RecordedInput(plan, store, plan.job) as recorded:
+        # The trace follows messages through one task for each level.
+        batch = _Batch.recorded(recorded, base, committed.replace(layout="one"))
+        with _ran(plan, store, batch, make_step=trace.make_step):
+            return trace.messages
 
 
 @dataclass(frozen=True)
@@ -181,8 +184,7 @@ def rows_written(
             check_program(store, plan, committed)
         with (
             RecordedInput(plan, store, plan.job) as recorded,
-            unpinned_after(),
-            _ran(plan, store, base, committed, recorded.splits(base, committed)) as again,
+            _ran(plan, store, _Batch.recorded(recorded, base, committed)) as again,
         ):
             for row in again.rows.get(sink, ()):
                 if where(row):
@@ -194,6 +196,23 @@ def replayable(checkpoints: StreamCheckpoints) -> list[int]:
     kept = checkpoints.list()
     there = {manifest.sequence for manifest in kept}
     return [each.sequence for each in kept if is_computed(each.kind) and each.parent in there]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """A committed batch and its input."""
+
+    base: Manifest
+    committed: Manifest
+    splits: Sequence[SourceSplit]
+    source_key: str | None = None
+    """The column by which each task finds its own records, if each read the whole batch."""
+
+    @classmethod
+    def recorded(cls, recorded: RecordedInput, base: Manifest, committed: Manifest) -> _Batch:
+        """Return a batch with the input that the commit has recorded."""
+        splits = recorded.splits(base, committed)
+        return cls(base, committed, splits, recorded.source_key if committed.layout == "shared" else None)
 
 
 @dataclass(frozen=True)
@@ -230,20 +249,27 @@ def _kept(checkpoints: StreamCheckpoints, sequence: int) -> tuple[Manifest, Mani
 
 @contextlib.contextmanager
 def _ran(
-    plan: Plan,
-    store: Store,
-    base: Manifest,
-    committed: Manifest,
-    splits: Sequence[SourceSplit],
-    make_step: MakeStep | None = None,
+    plan: Plan, store: Store, batch: _Batch, runtime: Runtime | None = None, make_step: MakeStep | None = None
 ) -> Iterator[_Ran]:
-    """Run the batch once, in one task, and provide its results."""
-    rows: Rows = {}
-    plan_of_rows = recording(plan, rows)
-    with scratch_over(store.url) as url, temporary_copies("replay") as local:
-        spec = _spec(store, base, committed, url, local)
-        reports = run_in_one_task(plan_of_rows, spec, splits, make_step)
-        yield _Ran(url, _state_after(base, committed, reports), rows)
+    """Run the batch once and provide its results. `make_step` makes tasks of this process that observe their messages."""
+    recorded, committed = recording(plan), batch.committed
+    runtime = runtime or LocalRuntime()
+    with runtime.place(store, plan.job) as (url, local):
+        spec = _spec(store, batch.base, committed, url, local)
+        layout = repeated(spec, range(len(plan.levels)), batch.splits, committed.layout, batch.source_key)
+        tasks = runtime.tasks(recorded) if make_step is None else LocalTasks(recorded, make_step)
+        reports = tasks.reports(layout)
+        yield _Ran(url, _state_after(batch.base, committed, reports), rows_of(spec, reports))
+
+
+def _causes(plan: Plan, store: Store, batch: _Batch, names: Collection[str], samples: int) -> dict[str, Cause]:
+    """Return the steps that make the state and the rows of these steps and sinks differ between two runs."""
+
+    def run(make_step: MakeStep) -> None:
+        with _ran(plan, store, batch, make_step=make_step):
+            pass
+
+    return causes_of(plan, names, run, samples) if names else {}
 
 
 def _spec(store: Store, base: Manifest, committed: Manifest, url: str, local: str) -> BatchSpec:
@@ -258,7 +284,7 @@ def _spec(store: Store, base: Manifest, committed: Manifest, url: str, local: st
         sequence=committed.sequence,
         run=_RUN,
         n_shards=committed.n_shards,
-        parallelism=1,
+        parallelism=max(1, committed.parallelism),
         now=committed.now,
         after=base.batch,
         last_epoch=_epoch_before(base, committed),

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from tidewheel._cells.live import unpinned_after
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.diff import TableDiff, diff
 from tidewheel._checkpoint.tools.savepoint import find
 from tidewheel._checkpoint.tools.state_reader import held
-from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import is_computed
-from tidewheel._engine.one_task import run_in_one_task
+from tidewheel._engine.local_tasks import LocalTasks
 from tidewheel._engine.program_job import ProgramJob
+from tidewheel._engine.replay_runtime import LocalRuntime
 from tidewheel._engine.report import Report
-from tidewheel._engine.task import SourceSplit
+from tidewheel._engine.task_layout import Layout
 from tidewheel._replay.follower import Follower
 from tidewheel._replay.recorded_input import RecordedInput
-from tidewheel._replay.recording_sinks import Rows, comparable, recording
+from tidewheel._replay.recording_sinks import Rows, comparable, recording, rows_of
 from tidewheel._state.auxiliary_tables import readable_key
-from tidewheel._state.local_copies import temporary_copies
 from tidewheel._storage import Store, open_store
-from tidewheel._storage.scratch import scratch_over
 from tidewheel.errors import ConfigError, NotFound
 
 _OWN, _OTHER = "shadow0", "shadow1"
@@ -57,7 +54,10 @@ class Shadowed:
     batches: int
     records: int
     state: tuple[TableDiff, ...]
-    """By step: keys whose state differs after the last batch; `before` is the job's, `after` the new program's."""
+    """By step: keys whose state differs after the last batch; `before` is the job's, `after` the new program's.
+
+    Renamed steps have the names of the new program.
+    """
     rows: Mapping[str, RowDiff] = field(default_factory=dict)
     """By sink: rows that differ. Empty if the job's program was not given."""
     counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -95,7 +95,6 @@ def shadow(
     counts: dict[str, list[int]] = {}
     with contextlib.ExitStack() as cleanup:
         cleanup.enter_context(held(store, checkpoints, base.sequence if since is None else since))
-        cleanup.enter_context(unpinned_after())
         one = cleanup.enter_context(_following(new, store, base, _OWN, allow_dropped_state))
         other = None if old is None else cleanup.enter_context(_following(old, store, base, _OTHER))
         for committed in commits:
@@ -112,7 +111,7 @@ def shadow(
                 _subtract(outstanding, other.follow(committed), rows)
         if other is not None:
             _check_old(other, commits[-1], samples)
-        state = tuple(diff(one.store, commits[-1], one.follower.head, samples))
+        state = tuple(diff(one.store, commits[-1], one.follower.head, samples, one.follower.former))
     return Shadowed(
         followed[0].sequence,
         followed[-1].sequence,
@@ -184,16 +183,19 @@ class _Program:
             name: (outputs.get(name, 0), len(self.rows.get(name, ()))) for name in outputs.keys() | self.rows.keys()
         }
 
-    def _compute(self, spec: BatchSpec, splits: Sequence[SourceSplit]) -> list[Report]:
-        plan = recording(self.follower.plan, self.rows)
-        return run_in_one_task(plan, msgspec.structs.replace(spec, local=self._local, silent=False), splits)
+    def _compute(self, layout: Layout) -> list[Report]:
+        spec = msgspec.structs.replace(layout.spec, local=self._local, silent=False)
+        layout = msgspec.structs.replace(layout, spec=spec)
+        reports = LocalTasks(recording(self.follower.plan)).reports(layout)
+        self.rows = rows_of(spec, reports)
+        return reports
 
 
 @contextlib.contextmanager
 def _following(
     job: ProgramJob, store: Store, base: Manifest, token: str, allow: Collection[str] = ()
 ) -> Iterator[_Program]:
-    with scratch_over(store.url) as url, temporary_copies("shadow") as local:
+    with LocalRuntime().place(store, job.name) as (url, local):
         program = _Program(job, store, url, local, token, allow)
         with program.recorded:
             program.follower.begin(base)

@@ -186,7 +186,7 @@ class SwitchRun(TakeOverRun):
             _LOG.info("job %r: the new program has followed commit %s", self.job.name, number)
 
     def _compared(self, follower: Follower) -> Switching:
-        state = tuple(diff(self.store, follower.base, follower.head))
+        state = tuple(diff(self.store, follower.base, follower.head, former=follower.former))
         counts = {sink: (was, now) for sink, (was, now) in sorted(self._rows.items()) if was != now}
         return Switching(follower.base.sequence, self._followed, state, counts)
 

@@ -75,6 +75,12 @@ class BatchTasks(Closing):
         layout = in_one_task(spec, self._levels, []) if little else divided(spec, self._levels, [], None)
         return self._run(layout)
 
+    def run_layout(self, layout: Layout) -> list[Report]:
+        """Run the tasks of a batch with a layout that another run chose."""
+        if self._pool is not None:
+            self._pool.count_batch()
+        return self._run(layout)[0]
+
     def warm(self, spec: BatchSpec) -> None:
         """Load the program and bring local copies up to date, in the processes that batches will run in."""
         spec = msgspec.structs.replace(spec, warms=True, silent=True, behind={}, epoch=None)

@@ -1,7 +1,8 @@
-"""A store that reads another one and keeps everything that is written to itself, in this process's memory."""
+"""A store that reads another one and keeps everything that is written in a place of its own."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import secrets
 from collections.abc import Iterator
@@ -11,33 +12,38 @@ from tidewheel._storage import memory, open_store
 from tidewheel._storage.base import Entry, Store, check_path
 from tidewheel.errors import ConfigError, NotFound
 
-_bases: dict[str, str] = {}
-"""The URL of the store below each scratch store, by name."""
-
 
 @contextlib.contextmanager
-def scratch_over(url: str) -> Iterator[str]:
-    """Provide the URL of a scratch store over the store at `url`, for this process and until the block ends."""
+def scratch_over(url: str, own: str | None = None) -> Iterator[str]:
+    """Provide the URL of a scratch store over the store at `url`, until the block ends.
+
+    What is written goes to the store at `own`, which other processes can reach if they can reach both; by default to the
+    memory of this process. All of it is deleted at the end.
+    """
     name = secrets.token_hex(8)
-    _bases[name] = url
+    place = own or f"memory:{name}"
     try:
-        yield f"scratch:{name}"
+        yield f"scratch:{_encoded(url)}.{_encoded(place)}"
     finally:
-        del _bases[name]
-        memory.forget(name)
+        if own is None:
+            memory.forget(name)
+        else:
+            store = open_store(own)
+            for entry in store.list():
+                store.delete(entry.path)
 
 
 class ScratchStore(Store):
-    """The store `scratch:name`, as `scratch_over` names it."""
+    """The store at a URL that `scratch_over` provides."""
 
     def __init__(self, place: str) -> None:
-        name, _, prefix = place.partition("/")
-        if name not in _bases:
-            raise ConfigError(f"there is no scratch store {name!r} in this process")
-        base = open_store(_bases[name])
+        names, _, prefix = place.partition("/")
+        try:
+            base, own = (base64.urlsafe_b64decode(name.encode()).decode() for name in names.split("."))
+        except ValueError:
+            raise ConfigError(f"scratch:{names} is not the URL of a scratch store") from None
         self.url = f"scratch:{place}"
-        self._base = base.at(prefix) if prefix else base
-        self._own = memory.MemoryStore(place)
+        self._base, self._own = (store.at(prefix) if prefix else store for store in (open_store(base), open_store(own)))
 
     def read(self, path: str) -> bytes:
         with contextlib.suppress(NotFound):
@@ -67,3 +73,7 @@ class ScratchStore(Store):
 
     def at(self, prefix: str) -> Self:
         return type(self)(f"{self.url.removeprefix('scratch:')}/{check_path(prefix)}")
+
+
+def _encoded(url: str) -> str:
+    return base64.urlsafe_b64encode(url.encode()).decode()

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import pyarrow as pa
 
-from tidewheel._cells.live import unpinned_after
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.spark_log import GIVEN, recorded_kinds
 from tidewheel._connectors.split import Split
 from tidewheel._core.closing import Closing
 from tidewheel._core.logs import logger
 from tidewheel._core.text import names_there, shortened
-from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.batch_state import local_folder
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress
 from tidewheel._engine.continued_sources import continued, job_sources
+from tidewheel._engine.local_tasks import LocalTasks
 from tidewheel._engine.merging import at_once
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.run import ChainRun, JobRun
 from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._engine.stored_names import OFFSETS, check_dropped, check_names, dropped
-from tidewheel._engine.task import SourceSplit, TaskIdentity, run_level
+from tidewheel._engine.task import SourceSplit
 from tidewheel._engine.task_layout import Layout
-from tidewheel._engine.task_runner import TaskRunner
 from tidewheel._engine.task_tables import in_memory
 from tidewheel._program.job import Job
 from tidewheel._testing.cells import write_cell
@@ -94,7 +91,7 @@ class MemoryRun(Closing):
         except BaseException:
             self.run.release()
             raise
-        self._tasks = MemoryTasks(self.plan)
+        self._tasks = LocalTasks(self.plan)
         # A name that no folder has: the copies at this path are in memory.
         self._local = f"/tidewheel-memory/{self.run.token}"
         in_memory.add(self._local)
@@ -178,48 +175,6 @@ class GivenSplit(Split):
 
     def read(self) -> Iterator[pa.RecordBatch]:
         yield self.records
-
-
-class MemoryTasks(TaskRunner):
-    """Run tasks one by one in this process. A shuffle sorts wire rows."""
-
-    def __init__(self, plan: Plan) -> None:
-        """Take the program."""
-        self._plan, self._attempts = plan, count()
-
-    def run(self, layout: Layout) -> list[bytes]:
-        rows: list[pa.RecordBatch] = []
-        with unpinned_after():
-            for level in layout.levels:
-                if level == layout.levels[0]:
-                    inputs: list[_TaskInput] = [((), splits) for splits in layout.splits]
-                else:
-                    inputs = [(batches, ()) for batches in _shuffled(rows, layout.spec.parallelism)]
-                rows = [
-                    row
-                    for partition, (batches, splits) in enumerate(inputs)
-                    for row in run_level(
-                        self._plan,
-                        layout.spec,
-                        level,
-                        TaskIdentity(partition, next(self._attempts)),
-                        iter(batches),
-                        splits,
-                    )
-                ]
-        return wire.reports_in(rows)
-
-
-_TaskInput = tuple[Sequence[pa.RecordBatch], Sequence[SourceSplit]]
-"""The wire rows that a task receives, and the splits that it reads."""
-
-
-def _shuffled(batches: Sequence[pa.RecordBatch], parallelism: int) -> list[list[pa.RecordBatch]]:
-    """Return the wire rows for each task, in their order."""
-    targets: list[list[wire.Row[bytes]]] = [[] for _ in range(parallelism)]
-    for row in sorted(wire.unpacked(batches), key=lambda row: row.order):
-        targets[row.target].append(row._replace(payload=row.payload.to_pybytes()))
-    return [[wire.record_batch(rows)] if rows else [] for rows in targets]
 
 
 class _MemoryJobRun(JobRun):

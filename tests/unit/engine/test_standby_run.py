@@ -13,10 +13,10 @@ from tidewheel._cells.job_place import HOLDER, ORDERS
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.control import order_stop
 from tidewheel._engine.job_lease import Holder, JobLease, this_process
+from tidewheel._engine.local_tasks import LocalTasks
 from tidewheel._engine.standby_run import StandbyRun
 from tidewheel._engine.task_layout import Layout
 from tidewheel._state.local_copies import LocalCopies
-from tidewheel._testing.memory import MemoryTasks
 from tidewheel.errors import FencedError
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
@@ -170,10 +170,10 @@ def test_a_task_that_warms_opens_all_its_shards_and_runs_no_step(tmp_path):
         first.batch({"in": [{"user": f"user-{n}"} for n in range(50)]})
         spec = first.run.spec(2, str(tmp_path))
         layout = Layout(msgspec.structs.replace(spec, warms=True), range(2), [[]])
-        reports = MemoryTasks(job.plan()).reports(layout)
+        reports = LocalTasks(job.plan()).reports(layout)
         assert sum(report.caught_up for report in reports) > 0
         assert not any(report.deltas or report.counts for report in reports)
-        again = MemoryTasks(job.plan()).reports(layout)
+        again = LocalTasks(job.plan()).reports(layout)
         assert sum(report.caught_up for report in again) == 0
     for copies in list(LocalCopies._open.values()):
         if copies.folder.is_relative_to(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
@@ -12,7 +12,7 @@ import msgspec
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.state_files import opener
 from tidewheel._state.references import ShardParts
-from tidewheel._state.shard_contents import shard_items
+from tidewheel._state.shard_contents import shard_items, shard_tables
 from tidewheel._storage import Store
 
 
@@ -35,11 +35,14 @@ class TableDiff(msgspec.Struct, frozen=True):
     samples: tuple[Change, ...]
 
 
-def diff(store: Store, before: Manifest, after: Manifest, samples: int = 5) -> list[TableDiff]:
+def diff(
+    store: Store, before: Manifest, after: Manifest, samples: int = 5, former: Mapping[str, str] | None = None
+) -> list[TableDiff]:
     """Compare the state of two checkpoints, of one job or of a job and its fork; return only tables with changes.
 
-    Shards that have the same files in both are not read.
+    Shards that have the same files in both are not read. `former` has, for renamed steps of `after`, their names in `before`.
     """
+    present = {old: new for new, old in (former or {}).items()}
     fetch_before = opener(store, before.id.stream_id)
     fetch_after = opener(store, after.id.stream_id)
     changes: dict[str, list[Change]] = {}
@@ -48,28 +51,34 @@ def diff(store: Store, before: Manifest, after: Manifest, samples: int = 5) -> l
         old, new = before.shards.get(shard, ShardParts()), after.shards.get(shard, ShardParts())
         if old == new:
             continue
-        was, now = shard_items(old, shard, fetch_before), shard_items(new, shard, fetch_after)
-        for (table, key), before_value, after_value in _unequal(was, now):
-            change = Change(key, before_value, after_value)
-            count = counts.setdefault(table, [0, 0, 0])
-            count[0 if change.before is None else 2 if change.after is None else 1] += 1
-            shown = changes.setdefault(table, [])
-            if len(shown) < samples:
-                shown.append(change)
+        was = {_renamed(table, present): table for table in shard_tables(old, shard, fetch_before)}
+        for table in sorted(was.keys() | shard_tables(new, shard, fetch_after)):
+            old_items = shard_items(old, shard, fetch_before, was[table]) if table in was else ()
+            for key, before_value, after_value in _unequal(old_items, shard_items(new, shard, fetch_after, table)):
+                change = Change(key, before_value, after_value)
+                count = counts.setdefault(table, [0, 0, 0])
+                count[0 if change.before is None else 2 if change.after is None else 1] += 1
+                shown = changes.setdefault(table, [])
+                if len(shown) < samples:
+                    shown.append(change)
     return [
         TableDiff(table, added, changed, dropped, tuple(changes[table]))
         for table, (added, changed, dropped) in sorted(counts.items())
     ]
 
 
+def _renamed(table: str, present: Mapping[str, str]) -> str:
+    """Return the name that a table has now: that of its step, and what comes after it."""
+    step, slash, rest = table.partition("/")
+    return f"{present.get(step, step)}{slash}{rest}"
+
+
 def _unequal(
     was: Iterable[tuple[str, bytes, bytes]], now: Iterable[tuple[str, bytes, bytes]]
-) -> Iterator[tuple[tuple[str, bytes], bytes | None, bytes | None]]:
-    """Yield the differences of two sorted sequences of entries: table and key, and the value in each."""
-    sides = merge(
-        (((table, key), 0, value) for table, key, value in was), (((table, key), 1, value) for table, key, value in now)
-    )
-    for place, found in groupby(sides, key=itemgetter(0)):
+) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
+    """Yield the differences of the entries of one table, sorted by key: the key, and the value in each."""
+    sides = merge(((key, 0, value) for _, key, value in was), ((key, 1, value) for _, key, value in now))
+    for key, found in groupby(sides, key=itemgetter(0)):
         values = {side: value for _, side, value in found}
         if values.get(0) != values.get(1):
-            yield place, values.get(0), values.get(1)
+            yield key, values.get(0), values.get(1)
