@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from tidewheel.errors import ConfigError, NotFound
 from tidewheel.sinks import files as file_sink
 from tidewheel.sources import files
 
-DATA = Path(__file__).parents[2] / "examples" / "data"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def totals(user, order, total):
@@ -80,6 +83,48 @@ def test_a_wrong_line_is_found_with_exactly_the_rows_that_it_changes(ran):
     assert found.counts == {}
     (difference,) = found.state
     assert (difference.table, difference.changed, difference.added, difference.dropped) == ("total", 1, 0, 0)
+
+
+def test_a_wrong_line_is_found_in_the_words_of_real_texts(spark, tmp_path):
+    """The words of four pages; the wrong line counts one word twice where its line begins with a dash."""
+    (tmp_path / "in").mkdir()
+    lines = []
+    for number, page in enumerate(("howto-debug", "checkpoints", "time", "running")):
+        found = [
+            {"word": word, "dash": line.startswith("-")}
+            for line in (DOCS / f"{page}.md").read_text().splitlines()
+            for word in re.findall(r"[a-z]+", line.lower())
+        ]
+        lines += found
+        (tmp_path / "in" / f"{number}.json").write_text("".join(json.dumps(each) + "\n" for each in found))
+
+    def counting(times) -> Job:
+        job = Job("words", state=f"file://{tmp_path}/state", n_shards=4, keep=100)
+        pages = files(f"{tmp_path}/in", format="json", schema="word string, dash boolean", max_files_per_trigger=1)
+        words = job.source("words", pages).key_by("by-word", "word")
+        counted = words.stateful_map("count", lambda word, row, n: (n + times(row), n + times(row)), default=0)
+        counted.sink("out", file_sink(f"{tmp_path}/out", format="json"))
+        return job
+
+    def wrong(row):
+        return 2 if row.word == "state" and row.dash else 1
+
+    options = RunOptions(spark=spark, local=f"{tmp_path}/local")
+    counting(lambda row: 1).run(until="caught-up", parallelism=2, options=options)
+    found = StoredJob("words", state=f"file://{tmp_path}/state").shadow(
+        counting(wrong), last=4, old=counting(lambda row: 1), samples=10_000
+    )
+    assert found.records == len(lines) > 5000
+    mine = [line for line in lines if line["word"] == "state"]
+    first = next(number for number, line in enumerate(mine) if line["dash"])
+    right, changed = range(1, len(mine) + 1), list(itertools.accumulate(1 + line["dash"] for line in mine))
+    removed, added = Counter(right) - Counter(changed), Counter(changed) - Counter(right)
+    rows = found.rows["out"]
+    assert 0 < first < len(mine) - 1
+    assert (rows.removed, rows.added) == (removed.total(), added.total())
+    assert Counter(row["value"] for row in rows.added_samples) == added
+    assert {row["word"] for row in (*rows.removed_samples, *rows.added_samples)} == {"state"}
+    assert [(each.table, each.added, each.changed, each.dropped) for each in found.state] == [("count", 0, 1, 0)]
 
 
 def test_without_the_old_program_state_is_compared(ran):
