@@ -102,6 +102,7 @@ def replay(
         debug=pdb,
         key=chosen,
         options=None if here else options,
+        elsewhere=here and not pdb,
     )
     operators = stored.show(None if at == "next" else at).operators
     if as_json:

@@ -180,6 +180,7 @@ class StoredJob:
         debug: bool = False,
         key: Any = None,
         options: RunOptions | None = None,
+        elsewhere: bool = False,
     ) -> Replayed:
         """Run the batch of a commit again, and compare state and output.
 
@@ -193,6 +194,8 @@ class StoredJob:
         - `samples`: how many keys and rows of a difference to return.
         - `debug`: starts the debugger at the first error of the program's functions, with a `key` also in each function
           that gets a message of this key. In this process only.
+        - `elsewhere`: of the two runs that are compared, the second is in another process of this machine, in which
+          sets of texts have another order. The state must be where that process reaches it.
         """
         from tidewheel._replay.replay import replay, run_next
 
@@ -207,7 +210,15 @@ class StoredJob:
             runtime = SparkRuntime(options)
         plan = program.plan()
         return replay(
-            plan, self.store, sequence, changed=changed, samples=samples, debug=debug, key=key, runtime=runtime
+            plan,
+            self.store,
+            sequence,
+            changed=changed,
+            samples=samples,
+            debug=debug,
+            key=key,
+            runtime=runtime,
+            elsewhere=elsewhere,
         )
 
     def shadow(

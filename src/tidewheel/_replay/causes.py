@@ -11,7 +11,6 @@ import msgspec
 from xxhash import xxh64_intdigest
 
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.local_tasks import MakeStep
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.task import TaskIdentity, TaskStep
 from tidewheel._operators.graph import Port
@@ -32,39 +31,48 @@ class Cause:
     """Values that only the other run emitted."""
 
 
-def causes_of(plan: Plan, names: Iterable[str], run: Callable[[MakeStep], None], samples: int) -> dict[str, Cause]:
+Observe = Callable[[frozenset[int]], "Emitted"]
+"""Runs the batch once; returns what its steps emitted, with the messages of the given steps."""
+
+
+def causes_of(plan: Plan, names: Iterable[str], one: Observe, other: Observe, samples: int) -> dict[str, Cause]:
     """Return, for sinks whose rows and steps whose state differ between runs, the first step that differs before them.
 
-    `run` runs the batch in tasks of this process that the given function makes. It is called four times: to find the steps,
-    and then to find messages of these steps. A name is missing in the result if these runs do not differ.
+    Both functions are called twice: to find the steps, and then to find messages of these steps. A name is missing in the
+    result if these runs do not differ.
     """
-    emitted = _emitted_twice(run, frozenset())
+    mine, others = one(frozenset()).digests, other(frozenset()).digests
     found: dict[str, int] = {}
     for name in names:
         node = next((node for node in plan.nodes if node.name == name), None)
-        if node is None:
-            continue
-        before = sorted(_ancestors(plan, node.id))
-        first = next((each for each in before if emitted[0].digests.get(each) != emitted[1].digests.get(each)), None)
+        before = () if node is None else sorted(_ancestors(plan, node.id))
+        first = next((each for each in before if mine.get(each) != others.get(each)), None)
         if first is not None:
             found[name] = first
-    one, other = _emitted_twice(run, frozenset(found.values()))
+    if not found:
+        return {}
+    kept = frozenset(found.values())
+    mine_kept, others_kept = one(kept).kept, other(kept).kept
     return {
-        name: _cause(plan.nodes[step].name, one.kept.get(step, Counter()), other.kept.get(step, Counter()), samples)
-        for name, step in found.items()
+        name: _cause(plan.nodes[step].name, mine_kept[step], others_kept[step], samples) for name, step in found.items()
     }
 
 
-class _Emitted:
+class Emitted:
     """What the steps of a batch emitted, in any order: a digest of each message, and the messages of some steps."""
 
     def __init__(self, kept: Collection[int]) -> None:
+        """Take the steps whose messages are kept."""
         self.digests: dict[int, Counter[int]] = {}
         self.kept: dict[int, Counter[bytes]] = {step: Counter() for step in kept}
 
     def make_step(self, plan: Plan, spec: BatchSpec, level: int, task: TaskIdentity) -> TaskStep:
         """Return the task of a level, which adds to this."""
         return _ObservedStep(self, plan, spec, level, task)
+
+    def take(self, other: Emitted) -> None:
+        """Take what tasks of another process have added to a copy of this."""
+        self.digests, self.kept = other.digests, other.kept
 
     def add(self, port: Port, batch: Batch) -> None:
         """Add messages."""
@@ -79,7 +87,7 @@ class _Emitted:
 
 
 class _ObservedStep(TaskStep):
-    def __init__(self, emitted: _Emitted, plan: Plan, spec: BatchSpec, level: int, task: TaskIdentity) -> None:
+    def __init__(self, emitted: Emitted, plan: Plan, spec: BatchSpec, level: int, task: TaskIdentity) -> None:
         self.observed = emitted
         super().__init__(plan, spec, level, task)
 
@@ -87,13 +95,6 @@ class _ObservedStep(TaskStep):
         if len(batch):
             self.observed.add(port, batch)
         super().emit(port, batch)
-
-
-def _emitted_twice(run: Callable[[MakeStep], None], kept: Collection[int]) -> tuple[_Emitted, _Emitted]:
-    one, other = _Emitted(kept), _Emitted(kept)
-    run(one.make_step)
-    run(other.make_step)
-    return one, other
 
 
 def _ancestors(plan: Plan, node: int) -> set[int]:

@@ -36,9 +36,10 @@ from tidewheel._engine.replay_runtime import LocalRuntime, Runtime
 from tidewheel._engine.report import Report
 from tidewheel._engine.task import SourceSplit
 from tidewheel._engine.task_layout import repeated
-from tidewheel._replay.causes import Cause, causes_of
+from tidewheel._replay.causes import Cause, Emitted, causes_of
 from tidewheel._replay.key_debugging import KeyDebugging
 from tidewheel._replay.key_trace import KeyTrace, TracedMessage
+from tidewheel._replay.other_process import OtherProcess
 from tidewheel._replay.recorded_input import RecordedInput
 from tidewheel._replay.recording_sinks import Rows, comparable, recording, rows_of
 from tidewheel._storage import Store, open_store
@@ -83,8 +84,11 @@ def replay(
     debug: bool = False,
     key: Any = None,
     runtime: Runtime | None = None,
+    elsewhere: bool = False,
 ) -> Replayed:
     """Run the batch of a commit twice and compare state and output, by default in this process.
+
+    With `elsewhere`, the second of the two runs is in another process, in which sets of texts have another order.
 
     Another program than the one that made the commit is refused, unless it is `changed`. With `debug`, the debugger
     starts at the first error of a user's function, and with `key` too in each function that gets a message of that key.
@@ -103,10 +107,11 @@ def replay(
         again = cleanup.enter_context(_ran(plan, store, batch, runtime, make_step))
         rows = again.rows
         state = diff(open_store(again.url), committed, again.manifest, samples)
-        with _ran(plan, store, batch, runtime) as third:
+        with _ran(plan, store, batch, OtherProcess() if elsewhere else runtime) as third:
             unstable = _unstable(rows, third.rows, samples)
         steps = () if changed else (each.table.partition("/")[0] for each in state)
-        causes = _causes(plan, store, batch, dict.fromkeys([*steps, *unstable]), samples)
+        names = dict.fromkeys([*steps, *unstable])
+        causes = _causes(plan, store, batch, names, samples, elsewhere=elsewhere)
     counts = {output.sink: output.rows for output in committed.outputs if committed.outputs_of is None}
     sinks = sorted(counts.keys() | rows.keys())
     numbers = {name: (counts.get(name, 0), len(rows.get(name, ()))) for name in sinks}
@@ -262,14 +267,22 @@ def _ran(
         yield _Ran(url, _state_after(batch.base, committed, reports), rows_of(spec, reports))
 
 
-def _causes(plan: Plan, store: Store, batch: _Batch, names: Collection[str], samples: int) -> dict[str, Cause]:
+def _causes(
+    plan: Plan, store: Store, batch: _Batch, names: Collection[str], samples: int, *, elsewhere: bool
+) -> dict[str, Cause]:
     """Return the steps that make the state and the rows of these steps and sinks differ between two runs."""
 
-    def run(make_step: MakeStep) -> None:
-        with _ran(plan, store, batch, make_step=make_step):
-            pass
+    def here(kept: frozenset[int]) -> Emitted:
+        emitted = Emitted(kept)
+        with _ran(plan, store, batch, make_step=emitted.make_step):
+            return emitted
 
-    return causes_of(plan, names, run, samples) if names else {}
+    def there(kept: frozenset[int]) -> Emitted:
+        emitted = Emitted(kept)
+        with _ran(plan, store, batch, OtherProcess(emitted)):
+            return emitted
+
+    return causes_of(plan, names, here, there if elsewhere else here, samples) if names else {}
 
 
 def _spec(store: Store, base: Manifest, committed: Manifest, url: str, local: str) -> BatchSpec:

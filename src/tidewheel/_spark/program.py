@@ -44,7 +44,7 @@ class Program(TaskRunner):
         self._session = session
         self._partitions: dict[int, RDD[None]] = {}
         """The RDDs of plain jobs, by their number of tasks; each is made once."""
-        self._bytes = _pickled(plan)
+        self._bytes = pickled(plan)
         self._digest = hashlib.sha256(self._bytes).hexdigest()
         columns = next(iter(schemas.values())) if len(schemas) == 1 else None
         self.shared_key = None if columns is None else source_key(plan, columns)
@@ -126,7 +126,7 @@ def _task_environment(context: SparkContext) -> dict[str, str]:
     return {**os.environ, **context.environment, "PYTHONPATH": path}
 
 
-def _pickled(plan: Plan) -> bytes:
+def pickled(plan: Plan) -> bytes:
     """Pickle the plan; the user's own modules go by value, since the workers cannot import them."""
     for module in direct(plan).values():
         cloudpickle.register_pickle_by_value(module)

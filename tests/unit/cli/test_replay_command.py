@@ -62,6 +62,15 @@ def test_a_program_that_draws_numbers_is_found_with_step_and_key(folder):
     assert (fields["same"], fields["causes"]["out"]["step"]) == (False, "draw")
 
 
+def test_a_program_that_depends_on_the_order_of_a_set_is_found(folder):
+    """The two runs are in two processes: in one process, a set of texts always has the same order."""
+    ordered = "int(''.join(str('pqrstuvwx'.index(item)) for item in set('pqrstuvwx')))"
+    (folder / "ordered.py").write_text(PROGRAM.format(state=f"{folder}/state", cents=ordered))
+    changed = told(folder, "ordered.py", "2", "--local", "--program", f"{folder}/ordered.py", status=1)
+    assert "sink 'out': two runs of the batch wrote different rows" in changed
+    assert "two runs begin to differ at step 'draw': one emitted" in changed
+
+
 def test_another_program_and_a_commit_that_is_not_kept_are_refused(folder):
     assert "another program made commit 2 of job 'spent'" in told(folder, "unsteady.py", "2", "--local", status=1)
     assert "commit 99 of job 'spent' is not kept" in told(folder, "spent.py", "99", "--local", status=1)
