@@ -8,6 +8,7 @@ Below the state URL every job has a folder:
     <job>/pins/                  what must not be collected, though no kept checkpoint refers to it
     <job>/cells/                 the job's cells, unless its program has them elsewhere
     <job>/program.json           what the program of the newest run declares
+    <job>/programs/              the source of programs, if the job keeps it
 
 A file's *name* is its path below the job's folder. A job that shares another's files (a fork) refers to
 them by a name that starts with "/": a path below the state URL.
@@ -24,7 +25,7 @@ from tidewheel.errors import ConfigError
 
 CHAIN, STATE, STAGED, PINS = "chain", "state", "staged", "pins"
 CELLS = "cells"
-PROGRAM = "program.json"
+PROGRAM, PROGRAMS = "program.json", "programs"
 DEFAULT_STATE = "file:.tidewheel"
 """The default state URL: in the working directory of the program."""
 

@@ -69,6 +69,21 @@ def list_(job: JobName, state: State = DEFAULT_STATE, as_json: AsJson = False) -
 
 
 @app.command()
+def program(job: JobName, at: Seq, state: State = DEFAULT_STATE) -> None:
+    """Print the source of the program that made a checkpoint, if the job stores it (`Job(keep_for_replay=…)`).
+
+    For example:
+
+        tidewheel checkpoints program clicks 41 > clicks-41.py
+    """
+    files = StoredJob(job, state=state).program(at_of(at))
+    for name, text in files.items():
+        if len(files) > 1:
+            echo(f"# {name}")
+        echo(text.rstrip("\n"))
+
+
+@app.command()
 def show(
     job: JobName,
     state: State = DEFAULT_STATE,

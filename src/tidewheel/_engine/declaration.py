@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,12 +12,12 @@ from tidewheel._cells.declared import type_name
 from tidewheel._cells.type_description import ANY, describe
 from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._checkpoint.manifest import Manifest
-from tidewheel._checkpoint.names import PROGRAM, folder
+from tidewheel._checkpoint.names import PROGRAM, PROGRAMS, folder
 from tidewheel._core.text import printable
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._core.urls import Url
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.program_code import differs, fingerprint
+from tidewheel._engine.program_code import differs, fingerprint, source_files
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._storage import Store
 from tidewheel.errors import ConfigError, CorruptError, NotFound
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from tidewheel._cells.live import JobCell
 
 
+_FINGERPRINT = re.compile(r"[0-9.]+-[0-9a-f]+")
 _RUNS = 100
 """The number of runs whose programs are stored."""
 SIMPLE_TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
@@ -109,8 +112,43 @@ def declare(store: Store, job: ProgramJob, run: str) -> None:
     except CorruptError:
         before = None
     programs = () if before is None else before.programs[-_RUNS:]
-    programs = (*(each for each in programs if each[0] != run), (run, fingerprint(job.plan())))
+    plan = job.plan()
+    own = fingerprint(plan)
+    programs = (*(each for each in programs if each[0] != run), (run, own))
+    if job.keeps_source:
+        texts = {file: text for file in source_files(plan) if (text := _text(file)) is not None}
+        store.write(_source_path(job.name, own), msgspec.json.encode(texts))
     store.write(_path(job.name), msgspec.json.encode(msgspec.structs.replace(declared_by(job), programs=programs)))
+
+
+def source_of(store: Store, made: Manifest) -> dict[str, str]:
+    """Return the source of the program that made a commit, by file. Raise `NotFound` if it is not stored."""
+    job = made.id.stream_id
+    known = declaration(store, job)
+    program = None if known is None else dict(known.programs).get(made.run)
+    try:
+        if program is not None and _FINGERPRINT.fullmatch(program):
+            return msgspec.json.decode(store.read(_source_path(job, program)), type=dict[str, str])
+    except NotFound:
+        pass
+    except UNDECODABLE as error:
+        raise CorruptError(f"the source of the program of commit {made.sequence} does not decode: {error}") from None
+    raise NotFound(
+        f"the source of the program that made commit {made.sequence} of job {job!r} is not stored: "
+        'Job(keep_for_replay="1 day") stores it, from the next start on'
+    )
+
+
+def _source_path(job: str, program: str) -> str:
+    return f"{folder(job)}/{PROGRAMS}/{program}.json"
+
+
+def _text(file: str) -> str | None:
+    """Return a source file; None if it is not there, as for functions that were typed into a notebook."""
+    try:
+        return Path(file).read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def check_program(store: Store, plan: Plan, made: Manifest) -> None:

@@ -38,6 +38,16 @@ def fingerprint(plan: Plan) -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}-{digest.hexdigest()[:16]}"
 
 
+def source_files(plan: Plan) -> list[str]:
+    """Return the files in which the user's functions are written."""
+    seen: dict[int, Any] = {}
+    for node in plan.nodes:
+        for _ in _described(node.operator, seen, 0):
+            pass
+    users = (value for value in seen.values() if isinstance(value, FunctionType) and _is_users(value))
+    return sorted({function.__code__.co_filename for function in users})
+
+
 def differs(one: str, other: str) -> bool:
     """Return whether two fingerprints are certainly of different programs: those of different Pythons cannot be compared."""
     return one != other and one.partition("-")[0] == other.partition("-")[0]

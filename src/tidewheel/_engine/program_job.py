@@ -17,6 +17,7 @@ class ProgramJob(Protocol):
     n_shards: int
     keep: int
     keep_age: int | None
+    keeps_source: bool
     grace: int
     snapshot_every: int | None
     collect_every: int

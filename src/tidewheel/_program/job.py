@@ -83,7 +83,8 @@ class Job:
         - `keep`: how many checkpoints to keep, or how long to keep each: "7 days", or a `timedelta`. The newest is
           always kept.
         - `keep_for_replay`: how long to keep every checkpoint, in addition to `keep`, so that batches of that time can run
-          again (`tidewheel replay`, `explain`, `shadow`). The sources must keep the records for as long.
+          again (`tidewheel replay`, `explain`, `shadow`). The sources must keep the records for as long. The files in
+          which the program's functions are written are stored too (`tidewheel checkpoints program`).
         - `collect_every`: the number of commits after which expired checkpoints and unused files are deleted.
         - `grace`: the minimum age of a file to be deleted; 0 deletes unused files at once. Pin a checkpoint if reading
           it takes longer.
@@ -109,6 +110,8 @@ class Job:
         ages = [] if isinstance(keep, int) else [nanoseconds(keep, "keep", least=1)]
         if keep_for_replay is not None:
             ages.append(nanoseconds(keep_for_replay, "keep_for_replay", least=1))
+        self.keeps_source = keep_for_replay is not None
+        """Whether starts store the source of the program."""
         self.keep_age = max(ages, default=None)
         """The age in ns at which a checkpoint expires; None if only the number of checkpoints counts."""
         self.collect_every = collect_every

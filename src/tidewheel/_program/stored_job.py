@@ -111,6 +111,15 @@ class StoredJob:
         manifest = find(self.checkpoints, at)
         return manifest if at is not None else newest(self.store, manifest)
 
+    def program(self, at: At = None) -> dict[str, str]:
+        """Return the source of the program that made a commit, by file. Raise `NotFound` if it is not stored.
+
+        `Job(keep_for_replay=…)` stores it.
+        """
+        from tidewheel._engine.declaration import source_of
+
+        return source_of(self.store, find(self.checkpoints, at))
+
     def diff(self, before: At, after: At, *, samples: int = 5) -> _Diffs:
         """Return the keys of each step that changed between two checkpoints, with up to `samples` keys each."""
         from tidewheel._checkpoint.tools.diff import diff

@@ -74,3 +74,17 @@ def test_a_program_that_depends_on_the_order_of_a_set_is_found(folder):
 def test_another_program_and_a_commit_that_is_not_kept_are_refused(folder):
     assert "another program made commit 2 of job 'spent'" in told(folder, "unsteady.py", "2", "--local", status=1)
     assert "commit 99 of job 'spent' is not kept" in told(folder, "spent.py", "99", "--local", status=1)
+
+
+def test_the_program_of_a_commit_is_printed_if_the_job_keeps_it(tmp_path):
+    text = PROGRAM.format(state=f"{tmp_path}/state", cents="order.cents").replace("keep=100", 'keep_for_replay="1 day"')
+    (tmp_path / "spent.py").write_text(text)
+    with ReadingRun(load_job(f"{tmp_path}/spent.py")) as run:
+        run.read_all(random.Random(1), 1)
+    arguments = ["checkpoints", "program", "spent", "2", "--state", f"file:{tmp_path}/state"]
+    assert CliRunner().invoke(app, arguments).output == text.rstrip("\n") + "\n"
+
+
+def test_a_program_that_is_not_kept_is_refused(folder):
+    answer = CliRunner().invoke(app, ["checkpoints", "program", "spent", "2", "--state", f"file:{folder}/state"])
+    assert (answer.exit_code, 'Job(keep_for_replay="1 day") stores it' in answer.output) == (1, True)
