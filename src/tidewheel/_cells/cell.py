@@ -411,7 +411,7 @@ class CellWriter(Cell[T]):
                     self._connection.changed(self.path, swap.held)
                     return Exchange(True, swap.held.version, seen)
                 held, fresh, lost = swap.held, True, lost + 1
-                self._give_way(lost, deadline)
+                self._pause(lost, deadline)
             elif fresh:
                 return Exchange(False, held.version, seen)
             else:
@@ -435,7 +435,7 @@ class CellWriter(Cell[T]):
             )
         return record
 
-    def _give_way(self, lost: int, deadline: Deadline) -> None:
+    def _pause(self, lost: int, deadline: Deadline) -> None:
         """After several lost exchanges in a row, wait for other writers, longer each time."""
         if deadline.passed:
             raise Offline(f"other writers of {self.where} came first {lost} times; nothing was written")

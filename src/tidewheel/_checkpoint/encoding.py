@@ -271,7 +271,7 @@ class _Reading:
     """Builds the checkpoint from a decoded body, with the checks that the types do not cover."""
 
     def __init__(self, what: str, load_page: LoadPage | None) -> None:
-        self._what, self._load_page = what, load_page
+        self._subject, self._load_page = what, load_page
 
     def state(self, body: _Body) -> Manifest:
         named = self._named
@@ -364,7 +364,7 @@ class _Reading:
         return ShardMap(groups)
 
     def _refuse(self, why: str) -> NoReturn:
-        raise CorruptError(f"{self._what}: {why}; it was not written by this format")
+        raise CorruptError(f"{self._subject}: {why}; it was not written by this format")
 
 
 def _pairs(mapping: Mapping[_K, _V]) -> list[tuple[_K, _V]]:

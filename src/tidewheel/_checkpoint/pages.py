@@ -139,15 +139,15 @@ class StoredPage(Mapping[int, ShardParts]):
 
     def __init__(self, data: bytes, ref: FileRef, where: str) -> None:
         """Use the bytes of a page; raise `CorruptError`, which names the page, if they do not match `ref`."""
-        self._what = f"page {ref.name} at {where}"
+        self._subject = f"page {ref.name} at {where}"
         found = int(xxh64_intdigest(data))
         if len(data) != ref.size or found != ref.checksum:
             raise CorruptError(
-                f"{self._what}: it has {len(data)} bytes with the xxh64 {found:016x}, and the manifest says {ref.size} with "
+                f"{self._subject}: it has {len(data)} bytes with the xxh64 {found:016x}, and the manifest says {ref.size} with "
                 f"{ref.checksum:016x}. It is damaged or not the one that was committed: put a good copy in its place, or "
                 "restore the job to a checkpoint that does not need it"
             )
-        _, body = unseal(MAGIC, VERSION, data, self._what)
+        _, body = unseal(MAGIC, VERSION, data, self._subject)
         try:
             pairs = _decode_page(body)
             self._raw = dict(pairs)
@@ -174,7 +174,7 @@ class StoredPage(Mapping[int, ShardParts]):
         return len(self._raw)
 
     def _refused(self, error: Exception) -> CorruptError:
-        return CorruptError(f"{self._what}: its body does not decode ({error}); it was not written by this format")
+        return CorruptError(f"{self._subject}: its body does not decode ({error}); it was not written by this format")
 
 
 class PageReader:

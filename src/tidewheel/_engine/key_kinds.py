@@ -168,7 +168,7 @@ def _check_stored(plan: Plan, node: Node, stored: Mapping[str, str], present: Ma
     for place in _differing(stored, present):
         steps = ", ".join(map(repr, sorted(plan.key_steps[node.id])))
         raise StepError(
-            f"step {node.name!r}: {_what(place[1:], 'the keys')} in its stored state are of type {stored[place]}, and those "
+            f"step {node.name!r}: {_subject(place[1:], 'the keys')} in its stored state are of type {stored[place]}, and those "
             f"that {steps} gives are of type {present[place]}: none would find its state. Convert them in the key function; or, "
             "if the stored state is not needed, give this step a new name too"
         )
@@ -181,7 +181,7 @@ def _check_meeting(plan: Plan, node: Node, known: Sequence[Mapping[str, str]]) -
         if len(kinds) > 1 and not isinstance(node.operator, Join):
             steps = ", ".join(map(repr, sorted(plan.key_steps[node.id])))
             raise StepError(
-                f"step {node.name!r}: {_what(place[1:], 'the keys')} that {steps} give are of the types "
+                f"step {node.name!r}: {_subject(place[1:], 'the keys')} that {steps} give are of the types "
                 f"{' and '.join(kinds)}; 1, 1.0 and True would have a state each. Convert the keys to one type in the key "
                 "functions"
             )
@@ -193,7 +193,7 @@ def _keeping_state(plan: Plan, key_by: str) -> list[str]:
     return [node.name for node in plan.nodes if node.operator.stateful and name in plan.key_steps[node.id]]
 
 
-def _what(place: str, keys: str) -> str:
+def _subject(place: str, keys: str) -> str:
     return f"the numbers at place {place} of its tuple keys" if place else keys
 
 
@@ -202,7 +202,7 @@ def _mixed(name: str, kinds: Iterable[str], keeping: Sequence[str] = ()) -> Step
     also = f", and to the steps that keep state by its keys: {', '.join(map(repr, keeping))}" if keeping else ""
     # 1, 1.0 and True are one key to a Python dict and three to the store.
     return StepError(
-        f"step {operator!r}: {_what(place, 'all keys')} must be of one type, not {' and '.join(sorted(kinds))}; convert "
+        f"step {operator!r}: {_subject(place, 'all keys')} must be of one type, not {' and '.join(sorted(kinds))}; convert "
         "them in the key function. If earlier batches, or an import, had keys of another type, and their state is not needed, "
         f"give a new name to the step{also}"
     )

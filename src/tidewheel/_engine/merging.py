@@ -172,14 +172,14 @@ class Merging:
         if error is not None:
             _LOG.warning("runs of state could not be merged, and are left as they are: %s", error)
         if error is not None or not kept:
-            self._let_go()
+            self._release_pin()
             return {}
         return {shard: merged for shard, merged in future.result().items() if _fits(head.shards.get(shard), merged)}
 
     def committed(self) -> None:
         """Remove the pin of a merge whose result the last commit has adopted."""
         if self._future is None:
-            self._let_go()
+            self._release_pin()
 
     def close(self) -> None:
         """Stop the running merge."""
@@ -187,7 +187,7 @@ class Merging:
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
         self._future = None
-        self._let_go()
+        self._release_pin()
 
     def _submit(self, work: Work) -> Future[dict[int, Merged]]:
         if self._executor is None:
@@ -209,7 +209,7 @@ class Merging:
         """Return whether the pin has existed all the time. Half of its duration is a margin for differing clocks."""
         return self._pin is not None and (time.monotonic() - self._held_at) * 2e9 <= _HOLD_NS
 
-    def _let_go(self) -> None:
+    def _release_pin(self) -> None:
         if self._pin is not None:
             name, self._pin = self._pin, None
             try:

@@ -109,7 +109,7 @@ def check_dropped(
     tells, for people, how much is stored under some. What is allowed to go and not stored is gone already, and is no error
     by itself; what the program goes on with cannot go.
     """
-    _check_given_up(sort, allowed, present, renamed(stored, present, aliases))
+    _check_dropped_names(sort, allowed, present, renamed(stored, present, aliases))
     lost = [name for name in dropped(stored, present, aliases) if name not in allowed]
     if not lost:
         return
@@ -127,7 +127,9 @@ def check_dropped(
     )
 
 
-def _check_given_up(sort: Stored, names: Collection[str], present: Collection[str], former: Mapping[str, str]) -> None:
+def _check_dropped_names(
+    sort: Stored, names: Collection[str], present: Collection[str], former: Mapping[str, str]
+) -> None:
     heirs = {old: name for name, old in former.items()}
     for name in names:
         if name in present or name in heirs:

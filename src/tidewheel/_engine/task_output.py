@@ -85,7 +85,7 @@ class TaskOutput:
         self.rejected += 1
         number = self.rejected_by[node.name] = self.rejected_by.get(node.name, 0) + 1
         if number <= _LETTERS:
-            self.letters.append(_told(letter))
+            self.letters.append(_dead_letter(letter))
         if len(self._dead_letters) >= _DEAD_LETTERS or self._dead_bytes >= _DEAD_BYTES:
             self._write_dead_letters()
 
@@ -150,7 +150,7 @@ def _record_of(batch: Batch, position: int) -> Any:
         return {name: str(columns.column(at)[0].cast(pa.string())) for at, name in enumerate(columns.schema.names)}
 
 
-def _told(letter: Letter) -> DeadLetter:
+def _dead_letter(letter: Letter) -> DeadLetter:
     key = letter["key"]
     return DeadLetter(
         letter["step"] or "",

@@ -115,17 +115,17 @@ def _of_parquet(path: str) -> _Columns:
     from pyarrow import dataset
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with _told(path):
+        with _naming(path):
             # One file after the other, and little of it ahead of what is taken.
             yield from found.to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
 
-    with _told(path):
+    with _naming(path):
         found = dataset.dataset(path, format="parquet", partitioning="hive")
     return found.schema, batches()
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
+def _naming(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:

@@ -24,7 +24,7 @@ def missing_clock(graph: Graph) -> str | None:
         return None
     return (
         f"{_called(waiting)}: no step of the program advances the clock, so {waiting.operator.waits_for_epochs} before "
-        f"the end of a bounded run (--until end, until='end'). {_what_to_add(graph, waiting)}"
+        f"the end of a bounded run (--until end, until='end'). {_line_to_add(graph, waiting)}"
     )
 
 
@@ -48,7 +48,7 @@ def clock_warnings(graph: Graph) -> Iterator[str]:
         amiss = node.operator.wants_epochs
         if not has_clock and amiss:
             yield (
-                f"{_called(node)}: no step of the program advances the clock, so {amiss}. {_what_to_add(graph, node)}"
+                f"{_called(node)}: no step of the program advances the clock, so {amiss}. {_line_to_add(graph, node)}"
             )
         elif has_clock and node.operator.needs_time and node.operator.driven_by_time:
             ports = _not_waited_for(graph, node)
@@ -59,7 +59,7 @@ def clock_warnings(graph: Graph) -> Iterator[str]:
                     f"{_called(node)}: the messages of source {' and '.join(map(repr, sources))} pass no event_time, "
                     "limit_out_of_orderness or generate_epochs before it, so the clock does not wait for them, and "
                     "those "
-                    f"that are behind the clock are late. {_what_to_add(graph, node)}"
+                    f"that are behind the clock are late. {_line_to_add(graph, node)}"
                 )
 
 
@@ -67,7 +67,7 @@ def _called(node: Node) -> str:
     return f"step {node.name!r} ({node.operator.step})"
 
 
-def _what_to_add(graph: Graph, node: Node) -> str:
+def _line_to_add(graph: Graph, node: Node) -> str:
     """Return the line to add and the steps after which to add it: those that set times but advance no clock."""
     times = sorted(graph.nodes[port.node].name for port in _not_waited_for(graph, node) if _gives_times(graph, port))
     where = " and behind ".join(map(repr, times)) or "assign_timestamps"

@@ -99,7 +99,7 @@ class Chain:
         if not self._store.create(_name(number), data):
             return False
         faults.point(CREATED)
-        if number > 1 and not self._stands(number - 1, checksum if seen == number - 1 else None):
+        if number > 1 and not self._is_current(number - 1, checksum if seen == number - 1 else None):
             self._settle(number, xxh64_intdigest(data))
         self._note(ChainRecord(number, data))
         return True
@@ -163,7 +163,7 @@ class Chain:
         if newest.number == 0:
             return newest
         if hint == 0:
-            return newest if newest.data and self._stands(1, None) else None
+            return newest if newest.data and self._is_current(1, None) else None
         # Read the base last: if it exists, nothing above it can have been removed, so nothing was missed.
         try:
             base = self._store.read(_name(hint))
@@ -173,7 +173,7 @@ class Chain:
             return None
         return newest if newest.data else ChainRecord(hint, base)
 
-    def _stands(self, number: int, checksum: int | None) -> bool:
+    def _is_current(self, number: int, checksum: int | None) -> bool:
         try:
             data = self._store.read(_name(number))
         except NotFound:
@@ -201,7 +201,7 @@ class Chain:
             )
         # Check after the listing: if a successor of our record existed and both were being trimmed, ours would be
         # removed first. The successor may be emptied before that.
-        if any(at == number + 1 for at, _ in entries) or not self._stands(number, checksum):
+        if any(at == number + 1 for at, _ in entries) or not self._is_current(number, checksum):
             raise FencedError(
                 f"record {number} of the chain at {self.url} was created, but its base is already removed "
                 f"and others have gone on to {standing[-1]}; "

@@ -97,7 +97,7 @@ def golden(
                 f"run {number} of seed {seed}{' on Spark' if with_spark else ''} differs from the plain run:\n  "
                 + "\n  ".join(different[:10])
                 + f"\nit began with {parallelism} tasks and did:\n  "
-                + "\n  ".join(map(_told, todo))
+                + "\n  ".join(map(_description, todo))
             )
     return plain
 
@@ -203,7 +203,7 @@ def _unequal(what: str, left: Mapping[Any, Any], right: Mapping[Any, Any]) -> It
             yield f"{what}, key {key!r}: {shortened(actual, _LONGEST)} instead of {shortened(expected, _LONGEST)}"
 
 
-def _told(step: Step) -> str:
+def _description(step: Step) -> str:
     """Return a short description of a step."""
     if isinstance(step, Batch):
         sizes = ", ".join(f"{len(records)} of {name}" for name, records in step.inputs.items())

@@ -20,10 +20,10 @@ class _ByName(dict[str, Any]):
 
     def __init__(self, what: str, job: str, given: Mapping[str, Any]) -> None:
         super().__init__(given)
-        self._what, self._job = what, job
+        self._noun, self._job = what, job
 
     def __missing__(self, name: str) -> Any:
-        raise KeyError(f"job {self._job!r} has no {self._what} {name!r}; {names_there(name, self)}")
+        raise KeyError(f"job {self._job!r} has no {self._noun} {name!r}; {names_there(name, self)}")
 
 
 @dataclass(frozen=True)

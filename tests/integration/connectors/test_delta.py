@@ -80,8 +80,8 @@ class TestRemoteConformance(SinkConformance):
     # A commit to the server for every point, twice: the local table passes them all in every run of the suite.
     @pytest.mark.slow
     @pytest.mark.parametrize("hit", [1, 2])
-    def test_a_crash_anywhere_while_publishing_is_made_good(self, harness, hit):
-        super().test_a_crash_anywhere_while_publishing_is_made_good(harness, hit)
+    def test_a_crash_anywhere_in_publishing_is_repaired(self, harness, hit):
+        super().test_a_crash_anywhere_in_publishing_is_repaired(harness, hit)
 
 
 def test_a_commit_is_seen_all_at_once(harness, url):

@@ -137,4 +137,4 @@ class TestASinkThatPromisesLittle(SinkConformance):
 
 def test_a_sink_that_promises_too_much_is_found_out():
     with pytest.raises(AssertionError, match="more than 1 times"):
-        SinkConformance().test_publishing_twice_does_not_double(CarelessHarness("memory:careless"))
+        SinkConformance().test_publishing_twice_duplicates_nothing(CarelessHarness("memory:careless"))

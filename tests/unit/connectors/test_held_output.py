@@ -88,7 +88,7 @@ class TestConformance(SinkConformance):
     def harness(self, request, folder):
         return _Merged(folder, request.param)
 
-    test_runs_of_a_fleet_that_are_over_are_let_go_of = None
+    test_markers_of_ended_runs_of_a_fleet_are_deleted = None
 
 
 def test_commits_appear_together_in_one_file_in_their_order(held, folder):

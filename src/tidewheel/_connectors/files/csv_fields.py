@@ -45,7 +45,7 @@ def fields_of(line: str, form: CsvForm) -> list[str | None]:
         if line.startswith(quote, at):
             text, at = _quoted(line, at + 1, form)
             if at < len(line) and not line.startswith(separator, at):
-                raise Malformed(_behind_quote(line, at, len(fields) + 1, form))
+                raise Malformed(_text_after_quote(line, at, len(fields) + 1, form))
             fields.append(text)
         else:
             end = line.find(separator, at)
@@ -87,6 +87,6 @@ def _quoted(line: str, at: int, form: CsvForm) -> tuple[str, int]:
 _UNCLOSED = "a quoted field has no closing quote on this line; give multiLine=True if values have line breaks"
 
 
-def _behind_quote(line: str, at: int, number: int, form: CsvForm) -> str:
+def _text_after_quote(line: str, at: int, number: int, form: CsvForm) -> str:
     hint = "; give escape='\\\\' if a backslash stands before quotes inside of values" if "\\" in line[:at] else ""
     return f"field {number} has {line[at : at + 10]!r} behind its closing quote, where {form.separator!r} was expected{hint}"

@@ -270,7 +270,7 @@ def _value_of(value: Any, kind: pa.DataType, form: TextForm) -> Any:
             return _of_text(value, kind, form)
     elif isinstance(value, str):
         return _of_string(value, kind, form)
-    raise BadValue(f"{_shown(value)} is {_kind(value)}, not {_what(kind, form)}")
+    raise BadValue(f"{_shown(value)} is {_kind(value)}, not {_expected(kind, form)}")
 
 
 def _of_string(value: str, kind: pa.DataType, form: TextForm) -> Any:
@@ -283,7 +283,7 @@ def _of_string(value: str, kind: pa.DataType, form: TextForm) -> Any:
             raise BadValue(f"{_shown(value)} is not base64") from None
     if kinds.is_decimal(kind) or kinds.is_timestamp(kind) or kinds.is_date32(kind):
         return _of_text(_text(value), kind, form)
-    raise BadValue(f"{_shown(value)} is a text, not {_what(kind, form)}")
+    raise BadValue(f"{_shown(value)} is a text, not {_expected(kind, form)}")
 
 
 def _text(value: str) -> str:
@@ -305,7 +305,7 @@ def _of_text(text: str, kind: pa.DataType, form: TextForm) -> Any:
         raise BadValue(f"{_shown(text)} is not {error}") from None
 
 
-def _what(kind: pa.DataType, form: TextForm) -> str:
+def _expected(kind: pa.DataType, form: TextForm) -> str:
     if kinds.is_struct(kind) or kinds.is_map(kind):
         return "an object"
     if kinds.is_list(kind):

@@ -23,7 +23,7 @@ class SinkConformance:
     exactly once.
     """
 
-    def test_what_is_published_is_there(self, harness: SinkHarness) -> None:
+    def test_published_output_is_visible(self, harness: SinkHarness) -> None:
         """Records arrive with their columns, commit after commit."""
         sink = DrivenSink(harness)
         for sequence in (2, 3):
@@ -31,7 +31,7 @@ class SinkConformance:
         rows = sorted(harness.contents(), key=lambda row: row["id"])
         assert rows == harness.rows([20, 21, 30, 31]).to_pylist()
 
-    def test_what_is_prepared_is_not_there_yet(self, harness: SinkHarness) -> None:
+    def test_prepared_output_is_not_visible_yet(self, harness: SinkHarness) -> None:
         """Until the commit is published, readers see nothing of it."""
         DrivenSink(harness).stage(2, harness.rows(range(5)), harness.rows(range(5, 9)))
         assert harness.contents() == []
@@ -51,7 +51,7 @@ class SinkConformance:
         sink.publish(sink.stage(4, harness.rows([1])))
         _holds(harness, [1])
 
-    def test_publishing_twice_does_not_double(self, harness: SinkHarness) -> None:
+    def test_publishing_twice_duplicates_nothing(self, harness: SinkHarness) -> None:
         """A crash after publishing leaves it to the next start to publish again."""
         sink = DrivenSink(harness)
         publication = sink.stage(2, harness.rows(range(5)), harness.rows(range(5, 9)))
@@ -70,7 +70,7 @@ class SinkConformance:
         sink.publish(sink.stage(4, harness.rows(range(4, 6))))
         _holds(harness, range(6))
 
-    def test_output_that_was_never_committed_is_never_seen(self, harness: SinkHarness) -> None:
+    def test_uncommitted_output_is_never_visible(self, harness: SinkHarness) -> None:
         """A batch that ran twice has prepared twice, and only what the commit names counts."""
         sink = DrivenSink(harness)
         sink.stage(2, harness.rows(range(4)))
@@ -79,7 +79,7 @@ class SinkConformance:
         _holds(harness, range(5))
 
     @pytest.mark.parametrize("hit", [1, 2])
-    def test_a_crash_anywhere_while_publishing_is_made_good(self, harness: SinkHarness, hit: int) -> None:
+    def test_a_crash_anywhere_in_publishing_is_repaired(self, harness: SinkHarness, hit: int) -> None:
         """At every fault point that the sink passes, the next process publishes what this one could not finish."""
         sink = DrivenSink(harness)
         expected = [20]
@@ -99,7 +99,7 @@ class SinkConformance:
             expected += numbers
         _holds(harness, expected, repeats=2)
 
-    def test_a_driver_that_was_overtaken_disturbs_nobody(self, harness: SinkHarness) -> None:
+    def test_a_driver_that_was_overtaken_changes_nothing(self, harness: SinkHarness) -> None:
         """It publishes an older commit again, long after others; nothing may be added, nor replaced by what is older."""
         if harness.sink().guarantee == "at least once":
             pytest.skip("its guarantee is at least once: it may repeat records")
@@ -115,14 +115,14 @@ class SinkConformance:
         sink.publish(sink.stage(6, harness.rows([6])))
         _holds(harness, [0, 1, 2, 4, 5, 6])
 
-    def test_jobs_and_sinks_that_share_a_place_are_told_apart(self, harness: SinkHarness) -> None:
+    def test_jobs_and_sinks_that_share_a_place_are_distinguished(self, harness: SinkHarness) -> None:
         """They count their commits each for itself."""
         for number, (job, name) in enumerate((("orders", "out"), ("orders", "more"), ("returns", "out"))):
             sink = DrivenSink(harness, job=job, name=name)
             sink.publish(sink.stage(2, harness.rows([number])))
         _holds(harness, range(3))
 
-    def test_runs_of_a_fleet_that_are_over_are_let_go_of(self, harness: SinkHarness) -> None:
+    def test_markers_of_ended_runs_of_a_fleet_are_deleted(self, harness: SinkHarness) -> None:
         """Their markers may go. What they published stays, nobody publishes it again, and other runs go on."""
         if harness.sink().guarantee == "at least once":
             pytest.skip("its guarantee is at least once: it may repeat records")
@@ -162,7 +162,7 @@ class SinkConformance:
         DrivenSink(harness, store=sink.store).publish(publication)
         _holds(harness, [1, 2, 3], repeats=3)
 
-    def test_what_a_restore_made_void_is_taken_back(self, harness: SinkHarness) -> None:
+    def test_output_that_a_restore_made_void_is_retracted(self, harness: SinkHarness) -> None:
         """A job that goes back to a checkpoint takes back what came after it, once or again, and goes on."""
         if not harness.sink().retracts:
             pytest.skip("it cannot take back")

@@ -28,7 +28,7 @@ def payloads(first: int, last: int) -> list[bytes]:
 class SourceConformance:
     """Inherit from this class and add a fixture `harness`, new for every test."""
 
-    def test_offsets_are_recorded_and_cover_all_there_is(self, harness: SourceHarness) -> None:
+    def test_recorded_offsets_cover_all_existing_records(self, harness: SourceHarness) -> None:
         """Appended records are between the first and the latest offsets, and none are after those."""
         harness.append(payloads(0, 50))
         source = DrivenSource(harness)
@@ -37,14 +37,14 @@ class SourceConformance:
         assert Counter(source.read(start, end)) == Counter(payloads(0, 50))
         assert source.end(end) == end
 
-    def test_an_empty_place_gives_no_batch(self, harness: SourceHarness) -> None:
+    def test_an_empty_source_has_no_batch(self, harness: SourceHarness) -> None:
         """Offsets do not move while nothing was appended."""
         source = DrivenSource(harness)
         start = source.start()
         assert source.end(start) == start
         assert source.read(start, start) == []
 
-    def test_a_recorded_range_gives_the_same_records_again(self, harness: SourceHarness) -> None:
+    def test_a_recorded_range_is_read_again_with_the_same_records(self, harness: SourceHarness) -> None:
         """A batch that ran and was not committed is read again, by another process, after more has arrived."""
         harness.append(payloads(0, 50))
         source = DrivenSource(harness)
@@ -55,7 +55,7 @@ class SourceConformance:
         assert source.read(start, end) == first
         assert DrivenSource(harness).read(start, end) == first
 
-    def test_a_restart_goes_on_behind_the_recorded_offsets(self, harness: SourceHarness) -> None:
+    def test_a_restart_continues_after_the_recorded_offsets(self, harness: SourceHarness) -> None:
         """Nothing is left out and nothing comes twice."""
         harness.append(payloads(0, 30))
         source = DrivenSource(harness)
@@ -94,7 +94,7 @@ class SourceConformance:
             assert sum(amounts) == 50
             assert max(amounts) <= 7 or not harness.exact_limit
 
-    def test_available_now_ends_with_what_was_there(self, harness: SourceHarness) -> None:
+    def test_a_bounded_run_ends_with_the_existing_records(self, harness: SourceHarness) -> None:
         """Records appended after the run began are left to the next one."""
         harness.append(payloads(0, 20))
         source = DrivenSource(harness)
@@ -131,7 +131,7 @@ class SourceConformance:
         for text in (repr(source), str(source), source.describe(), repr(harness.reader(source))):
             assert not any(secret in text for secret in harness.secrets)
 
-    def test_on_spark_every_record_comes_once(
+    def test_on_spark_every_record_is_read_once(
         self, harness: SourceHarness, spark: SparkSession, tmp_path: Path
     ) -> None:
         """A job reads what is there, ends, and continues another day."""
