@@ -86,15 +86,23 @@ class HttpEndpoint(Closing):
     """Serves until the block ends. Port 0 picks a free port; `port` is the actual one."""
 
     def __init__(
-        self, host: str, port: int, answer: Callable[[Request], Answer], guard: Guard, what: str, *, tell: bool = True
+        self,
+        host: str,
+        port: int,
+        answer: Callable[[Request], Answer],
+        guard: Guard,
+        what: str,
+        *,
+        tell: bool = True,
+        request_s: float = REQUEST_S,
     ) -> None:
         """Start to listen; raise `ConfigError` if the port is taken or the host is not an address of this machine.
 
         `answer` is called with each accepted request, in its own thread; `what` describes the server in messages.
-        `tell`: log the address if the port was left open.
+        `tell`: log the address if the port was left open. `request_s`: the deadline of a request, in seconds.
         """
         try:
-            self._server = _Server((host, port), answer, guard)
+            self._server = _Server((host, port), answer, guard, request_s)
         except (OSError, OverflowError) as error:
             raise ConfigError(f"cannot serve {what} on port {port} of {host}: {error}; choose another port") from error
         self.host, self.port = host, int(self._server.server_address[1])
@@ -128,10 +136,12 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = CONNECTIONS
 
-    def __init__(self, address: tuple[str, int], answer: Callable[[Request], Answer], guard: Guard) -> None:
+    def __init__(
+        self, address: tuple[str, int], answer: Callable[[Request], Answer], guard: Guard, request_s: float
+    ) -> None:
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
-        self.answer, self.guard = answer, guard
+        self.answer, self.guard, self._request_s = answer, guard, request_s
         self._free = threading.BoundedSemaphore(CONNECTIONS)
         self._deadlines: dict[Any, float] = {}
         super().__init__(address, _Handler)
@@ -144,7 +154,7 @@ class _Server(ThreadingHTTPServer):
                 request.send(_FULL)
             self.shutdown_request(request)
             return
-        self._deadlines[request] = time.monotonic() + REQUEST_S
+        self._deadlines[request] = time.monotonic() + self._request_s
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:

@@ -11,7 +11,6 @@ import threading
 import pytest
 
 from support.waiting import eventually
-from tidewheel._core import http_endpoint
 from tidewheel._core.http_endpoint import CONNECTIONS, Answer, HttpEndpoint, Request
 from tidewheel._core.http_guard import guard_for, open_guard_for
 from tidewheel._core.loopback_peer import is_stranger, peer_user
@@ -55,17 +54,18 @@ def test_connections_beyond_the_limit_are_refused(endpoint):
     assert ask(endpoint)[0] == 200
 
 
-def test_a_request_that_trickles_in_is_ended_at_its_deadline(endpoint, monkeypatch):
+def test_a_request_that_trickles_in_is_ended_at_its_deadline():
     """Each byte comes in time, the request never."""
-    monkeypatch.setattr(http_endpoint, "REQUEST_S", 0.2)
-    with socket.create_connection(("127.0.0.1", endpoint.port)) as slow:
+    with (
+        HttpEndpoint("127.0.0.1", 0, plain, open_guard_for("127.0.0.1"), "tests", request_s=0.2) as endpoint,
+        socket.create_connection(("127.0.0.1", endpoint.port)) as slow,
+    ):
         slow.sendall(b"GET /a HTTP/1.1\r\nX: ")
         slow.settimeout(60)
         assert slow.recv(1) == b""
 
 
 def test_an_answer_in_parts_outlives_the_deadline_of_its_request(monkeypatch):
-    monkeypatch.setattr(http_endpoint, "REQUEST_S", 0.1)
     more = threading.Event()
 
     def parts(request: Request) -> Answer:
@@ -76,7 +76,7 @@ def test_an_answer_in_parts_outlives_the_deadline_of_its_request(monkeypatch):
 
         return Answer(200, "text/plain", each())
 
-    with HttpEndpoint("127.0.0.1", 0, parts, open_guard_for("127.0.0.1"), "tests") as endpoint:
+    with HttpEndpoint("127.0.0.1", 0, parts, open_guard_for("127.0.0.1"), "tests", request_s=0.1) as endpoint:
         connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=60)
         connection.request("GET", "/")
         answer = connection.getresponse()
