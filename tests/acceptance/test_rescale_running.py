@@ -21,6 +21,7 @@ from support.internals import open_store, states
 from tidewheel import Job, RunOptions
 from tidewheel._checkpoint.names import parse_state_file
 from tidewheel._cli.rescale import rescale, stretches
+from tidewheel._spark.cluster import default_parallelism
 from tidewheel.checkpoints import StreamCheckpoints
 from tidewheel.codecs import msgpack_codec
 from tidewheel.sinks import collect
@@ -172,7 +173,7 @@ def test_a_run_with_auto_changes_the_number_of_tasks_after_its_batches(spark, tm
         local=f"{tmp_path}/local",
         progress=lambda batch: tasks.append(batch.parallelism),
     )
-    cores = spark.sparkContext.defaultParallelism
+    cores = default_parallelism(spark)
     assert tasks == [min(cores, SHARDS), 3, 3]
     assert [load.tasks for load, _ in loads] == tasks
     assert all(load.work > 0 and load.elapsed > 0 and limits.most == cores for load, limits in loads)

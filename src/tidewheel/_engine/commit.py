@@ -36,11 +36,11 @@ from tidewheel._state.compaction import adopted, merge
 from tidewheel._state.references import PartRef, ShardParts
 from tidewheel._state.type_description import Field
 from tidewheel._time.frontier import advanced, merged
-from tidewheel.errors import Retry, StateError, StepError, TidewheelError, UserTraceback
+from tidewheel.errors import ConfigError, Retry, StateError, StepError, TidewheelError, UserTraceback
 
 _NOTHING = ShardParts()
 _FAILURES: dict[str, type[Exception]] = {
-    kind.__name__: kind for kind in (StepError, Retry, StateError, WholeRecordsNeeded)
+    kind.__name__: kind for kind in (StepError, Retry, StateError, ConfigError, WholeRecordsNeeded)
 }
 
 

@@ -105,18 +105,27 @@ def run_level(
             yield rows
             step.idle += time.perf_counter() - handed
     except (StepError, Retry, StateError, WholeRecordsNeeded) as error:
-        for _ in batches:  # A worker whose input was not read to the end is not used again.
-            pass
         # An error names a record, or the columns that there are.
         partial = spec.partial and not isinstance(error, Retry)
         kind = WholeRecordsNeeded if partial else Retry if isinstance(error, Retry) else type(error)
         failure = Failure(f"{summary(error)}{empty_cells(error)}", kind.__name__, user_traceback(error))
-        yield _report_row(Report(level, task.partition, failure, task.attempt))
+        yield from _failed(level, task, failure, batches)
     finally:
         if step is not None:
             step.close()
         if collecting:
             gc.enable()
+
+
+def failed(level: int, task: TaskIdentity, error: Exception, batches: Iterable[object]) -> Iterator[pa.RecordBatch]:
+    """Yield the report of a task that did not begin. The driver raises the error as it is."""
+    return _failed(level, task, Failure(summary(error), type(error).__name__), batches)
+
+
+def _failed(level: int, task: TaskIdentity, failure: Failure, batches: Iterable[object]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:  # A worker whose input was not read to the end is not used again.
+        pass
+    yield _report_row(Report(level, task.partition, failure, task.attempt))
 
 
 def _report_row(report: Report) -> pa.RecordBatch:

@@ -24,6 +24,7 @@ from tidewheel._checkpoint.unpublished import owes_output
 from tidewheel._connectors.source import Source, SourceReader, Unread
 from tidewheel._core import faults
 from tidewheel._core.logs import logger
+from tidewheel._core.own_code import own_code
 from tidewheel._engine.autoscale import PATIENCE_S, AutoScale, Limits
 from tidewheel._engine.batch_loop import BatchLoop, Positions
 from tidewheel._engine.batch_spec import BatchSpec
@@ -112,6 +113,7 @@ class Driver:
           for one batch of a longer run.
         - `limits`: when it pays to divide a batch among tasks.
         """
+        own_code()  # While the files are those that this process has loaded.
         self.job, self.plan, self.options = job, plan, options
         self._node, self._metrics, self._finishes, self._limits = node, metrics, finishes, limits
         self.run = run or JobRun(job, plan, terms_of(options))

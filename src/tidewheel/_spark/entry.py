@@ -15,11 +15,13 @@ from pyspark import TaskContext
 from tidewheel._cells.live import unpinned_after
 from tidewheel._connectors import kept_logs
 from tidewheel._core import pickling
+from tidewheel._core.own_code import check_same_code
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.task import SourceSplit, TaskIdentity, run_level
+from tidewheel._engine.task import SourceSplit, TaskIdentity, failed, run_level
 from tidewheel._spark.masters import local_folder
+from tidewheel.errors import ConfigError
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -39,6 +41,8 @@ class LevelTasks:
 
     program: bytes
     digest: str
+    code: str
+    """The digest of the driver's own code."""
     spec: BatchSpec
     levels: range
     splits: Sequence[Sequence[SourceSplit]] = ()
@@ -76,6 +80,10 @@ class LevelTasks:
         self, task: TaskIdentity, batches: Iterator[pa.RecordBatch], splits: Sequence[SourceSplit] = ()
     ) -> Iterator[pa.RecordBatch]:
         if self.digest not in _plans:
+            try:
+                check_same_code(self.code)
+            except ConfigError as error:
+                return failed(self.levels[0], task, error, batches)
             plan = pickling.loads(self.program)
             # One program at a time: a worker that outlives a job must not keep it.
             _plans.clear()

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidewheel._core import pickling
+from tidewheel._core.own_code import own_code
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan, source_key
 from tidewheel._engine.task_layout import DEFAULT_LIMITS, Layout, SplitsByTask, TaskLimits
@@ -87,7 +88,7 @@ class Program(TaskRunner):
         return WorkerPool(self._bytes, self._digest, _task_environment(context), most, self.limits)
 
     def _level(self, spec: BatchSpec, levels: range, splits: SplitsByTask = (), source: int = 0) -> LevelTasks:
-        return LevelTasks(self._bytes, self._digest, spec, levels, splits, source)
+        return LevelTasks(self._bytes, self._digest, own_code(), spec, levels, splits, source)
 
     def _read_by(self, layout: Layout, levels: range) -> DataFrame:
         """Return the rows of tasks that run these levels, and each read their splits."""

@@ -15,11 +15,13 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import tidewheel
+from tidewheel._core.own_code import digest_of, own_code
 from tidewheel._engine.plan import Plan
 from tidewheel._spark.cluster import application_of, is_connect, master_of
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.modules import used
 from tidewheel._spark.process_folder import process_folder
+from tidewheel.errors import ConfigError
 
 DAEMON = "tidewheel_daemon"
 """The module that executors start: it must be importable on a host that lacks what the package itself imports."""
@@ -41,6 +43,11 @@ def ship(spark: SparkSession, plan: Plan | None = None) -> None:
     sources = sources_of(own) | (package_sources() if elsewhere else {})
     if not sources:
         return
+    if elsewhere and digest_of(sources) != own_code():
+        raise ConfigError(
+            f"the code of Tidewheel in {_ROOT} was changed after this process had loaded it, so the tasks would run other code "
+            "than the driver: start the program again"
+        )
     data = archive(sources)
     name = f"tidewheel-{hashlib.sha256(data).hexdigest()[:16]}.zip"
     file = process_folder("code") / name  # Spark reads it whenever an executor is added.

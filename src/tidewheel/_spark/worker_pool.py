@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 
 from tidewheel._core import pickling
 from tidewheel._core.logs import logger
+from tidewheel._core.own_code import own_code
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.task import SourceSplit
 from tidewheel._engine.task_layout import DEFAULT_LIMITS, Layout, TaskLimits
@@ -54,7 +55,7 @@ class WorkerPool(TaskRunner):
 
         Nothing is started yet.
         """
-        self._hello = pickling.dumps((program, digest))
+        self._hello = pickling.dumps((program, digest, own_code()))
         self._environment, self._most, self._limits = environment, most, limits
         self._batches = self._failures = 0
         self._workers: list[_Worker] = []
@@ -231,13 +232,13 @@ def _serve(connection: Connection, termination: _Termination) -> None:
     from tidewheel._spark.entry import LevelTasks
 
     connection.send_bytes(b"")
-    program, digest = pickling.loads(connection.recv_bytes())
+    program, digest, code = pickling.loads(connection.recv_bytes())
     while True:
         spec, levels, splits, number = pickling.loads(connection.recv_bytes())
         answer: list[bytes] | str
         with termination.put_off():
             try:
-                answer = LevelTasks(program, digest, spec, levels, [splits]).reports_here(number)
+                answer = LevelTasks(program, digest, code, spec, levels, [splits]).reports_here(number)
             except Exception as error:
                 answer = f"{type(error).__name__}: {error}"
             connection.send_bytes(pickling.dumps(answer))
