@@ -12,6 +12,7 @@ from statistics import median
 from tidewheel._core.urls import Url
 from tidewheel._doctor.finding import Finding, clock, fine, missing, timed
 from tidewheel._storage import Store
+from tidewheel._storage.base import OTHER_STORE
 from tidewheel._storage.file import FileStore
 from tidewheel.errors import AccessDenied, NotFound, TidewheelError
 
@@ -19,7 +20,6 @@ STATE = "state"
 _WRITERS = 8
 _TRIES = 5
 _LATENCY_MS = 250.0
-_OTHER_STORE = "use a store with conditional puts: S3, GCS, Azure, or a server that honours If-None-Match"
 _CREDENTIALS = "allow the job to read, write, list and delete below the state URL, in the bucket's policy or its role"
 
 
@@ -30,11 +30,11 @@ def check_store(store: Store, folder: str) -> Iterator[Finding]:
         started = time.time()
         store.create(f"{folder}/probe", b"first")
         if store.read(f"{folder}/probe") != b"first":
-            yield missing(STATE, f"{place} returns other bytes than were written", _OTHER_STORE)
+            yield missing(STATE, f"{place} returns other bytes than were written", OTHER_STORE)
             return
         entries = [entry for entry in store.list(folder) if entry.path == f"{folder}/probe"]
         if not entries:
-            yield missing(STATE, f"{place} does not list an object that was just written", _OTHER_STORE)
+            yield missing(STATE, f"{place} does not list an object that was just written", OTHER_STORE)
             return
         store.create(f"{folder}/gone", b"")
         store.delete(f"{folder}/gone")
@@ -79,7 +79,7 @@ def _conditional(store: Store, folder: str, place: str) -> Finding:
     except (NotFound, TidewheelError) as error:
         reason = str(error)
     return missing(
-        STATE, f"{place} has no conditional puts, so two runs could overwrite each other: {reason}", _OTHER_STORE
+        STATE, f"{place} has no conditional puts, so two runs could overwrite each other: {reason}", OTHER_STORE
     )
 
 

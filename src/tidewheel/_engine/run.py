@@ -457,6 +457,8 @@ class JobRun(ChainRun):
         check_no_move(self.store, self.job.name)
         if self._found is not None:
             self.check_sources(self._found)
+        else:  # Later starts need not ask again.
+            self.store.check_conditional()
         self._published_before = newest_output(self.plan, self._found)
         first = Manifest(CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4))
         self.head = claim(self.checkpoints, self.lease, self.token, first, self.terms.drop_unpublished)

@@ -11,6 +11,9 @@ from tidewheel.errors import StorageError
 
 _Names = list[str]
 
+OTHER_STORE = "use a store with conditional puts: S3, GCS, Azure, or a server that honours If-None-Match"
+"""What to do where `create` overwrites."""
+
 
 class Entry(msgspec.Struct, frozen=True):
     """One object of a listing. `modified` is in seconds since 1970, by the store's clock."""
@@ -82,6 +85,9 @@ class Store(ABC):
     @abstractmethod
     def at(self, prefix: str) -> Self:
         """Return the same store, rooted at the folder `prefix`."""
+
+    def check_conditional(self) -> None:  # noqa: B027  Most stores need no check.
+        """Refuse a store in which `create` overwrites an object that is there. Only a server may do this."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         from tidewheel._storage import open_store

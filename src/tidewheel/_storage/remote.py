@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import secrets
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Self
@@ -21,7 +22,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from tidewheel._core.urls import Url
-from tidewheel._storage.base import Entry, Store, check_length, check_path
+from tidewheel._storage.base import OTHER_STORE, Entry, Store, check_length, check_path
 from tidewheel.errors import AccessDenied, ConfigError, NotFound, StorageError
 
 _Names = list[str]
@@ -101,6 +102,17 @@ class RemoteStore(Store):
 
     def at(self, prefix: str) -> Self:
         return type(self)(self._root, self._full(prefix))
+
+    def check_conditional(self) -> None:
+        path = f"probe-{secrets.token_hex(8)}"
+        try:
+            overwrites = self.create(path, b"first") and self.create(path, b"second")
+        finally:
+            self.delete(path)
+        if overwrites:
+            raise ConfigError(
+                f"the state URL {self.url} has no conditional puts, so two runs could overwrite each other; {OTHER_STORE}"
+            )
 
     def _full(self, path: str) -> str:
         check_path(path)

@@ -11,7 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from support.internals import open_store
+from tidewheel import Job, sinks, sources
 from tidewheel._doctor.store import check_store, remove
+from tidewheel.errors import ConfigError
+from tidewheel.testing import MemoryRun
 
 LISTING = (
     '<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated>{}</ListBucketResult>',
@@ -102,6 +105,16 @@ def test_a_store_without_conditional_puts_is_refused(without_conditions):
     (refused,) = [finding for finding in found if finding.level == "missing"]
     assert "has no conditional puts, so two runs could overwrite each other: 8 of 8 writers" in refused.text
     assert refused.fix.startswith("use a store with conditional puts: S3, GCS, Azure")
+
+
+def test_the_first_start_of_a_job_refuses_a_store_without_conditional_puts(without_conditions):
+    job = Job("unsafe", state=without_conditions)
+    job.source("in", sources.iterable([])).sink("out", sinks.collect())
+    with pytest.raises(
+        ConfigError, match=r"two runs could overwrite each other; use a store with conditional puts: S3"
+    ):
+        MemoryRun(job)
+    assert not any("/probe-" in entry.path for entry in open_store(without_conditions).list())
 
 
 def test_a_store_whose_clock_is_wrong_is_reported(without_conditions):
