@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from tidewheel._checkpoint.tools.exact_rows import EXACT, exact_of, plain_key, rows_of
+from tidewheel._core.pandas_warning import ignore_pandas_warning
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.run import JobRun
 from tidewheel._imports.columns import StateColumns, check_columns
@@ -149,6 +150,7 @@ def frame_columns(frame: Any) -> _Columns:
             yield pa.RecordBatch.from_arrays([pa.array([out.getvalue().to_pybytes()], pa.binary())], names=["batch"])
 
     schema = frame.limit(0).toArrow().schema
+    ignore_pandas_warning()
     streams = (bytes(row[0]) for row in frame.mapInArrow(serialized, "batch binary").toLocalIterator())
     batches = (
         pa.Table.from_batches([batch]).cast(schema) for stream in streams for batch in pa.ipc.open_stream(stream)

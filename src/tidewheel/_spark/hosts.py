@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tidewheel._core.logs import logger
+from tidewheel._core.pandas_warning import ignore_pandas_warning
 from tidewheel._engine.plan import Plan
 from tidewheel._spark.cluster import default_parallelism, is_connect, master_of
 from tidewheel._spark.masters import is_local
@@ -80,6 +81,7 @@ def ask_hosts(spark: SparkSession, ask: Callable[[], str]) -> list[str]:
             pass
         yield pa.RecordBatch.from_pydict({"answer": [ask()]})
 
+    ignore_pandas_warning()
     return [row.answer for row in spark.range(0, tasks, 1, tasks).mapInArrow(ask_in_arrow, "answer string").collect()]
 
 

@@ -19,6 +19,7 @@ from tidewheel._checkpoint.tools.export import batches, columns_of
 from tidewheel._checkpoint.tools.savepoint import At, job_at
 from tidewheel._checkpoint.tools.state_reader import StateReader, hold
 from tidewheel._core import pickling
+from tidewheel._core.pandas_warning import ignore_pandas_warning
 from tidewheel._spark.cluster import default_parallelism
 from tidewheel._spark.modules import is_own
 from tidewheel._spark.newest_state import newest
@@ -64,6 +65,7 @@ def read_state(
     slices = max(1, min(len(manifest.shards), max(wanted, default_parallelism(spark))))
     # A row is the place of a shard in the manifest: a range is cut into tasks without a shuffle.
     places = spark.range(0, len(manifest.shards), 1, slices)
+    ignore_pandas_warning()
     return places.mapInArrow(task, from_arrow_schema(columns.schema))
 
 

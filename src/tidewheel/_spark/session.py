@@ -17,6 +17,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tidewheel._core.pandas_warning import ignore_pandas_warning
 from tidewheel._spark import small_files
 from tidewheel._spark.checkpoint_folder import COMPACT_INTERVAL
 from tidewheel._spark.cluster import is_connect
@@ -76,6 +77,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
 
     A master such as `sc://host:15002` is a server of Spark Connect.
     """
+    ignore_pandas_warning()
     if is_remote(master):
         return _connected(str(master), conf or {})
     own = started(master, conf or {}).newSession()

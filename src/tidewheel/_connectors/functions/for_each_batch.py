@@ -13,6 +13,7 @@ from xxhash import xxh64_intdigest
 from tidewheel._connectors.files.formats import encoded
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedRef, read_token, stage, together, unstage
+from tidewheel._core.pandas_warning import ignore_pandas_warning
 from tidewheel._core.transient import is_transient
 from tidewheel._core.user_code import described
 from tidewheel._storage.file import FileStore
@@ -129,4 +130,5 @@ def _frame(publication: Publication) -> DataFrame:
     from pyarrow import parquet
 
     tables = [parquet.read_table(pa.BufferReader(unstage(store, token.ref))) for token in tokens]
+    ignore_pandas_warning()
     return spark.createDataFrame(together(tables, publication.sink))
