@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -359,3 +360,21 @@ def test_a_task_behind_key_by_opens_only_the_parts_of_its_shards(divided, monkey
     # All tasks open the first part, for its columns.
     assert {part for _, part in opened} == {0, 1, 5}
     assert job.graph.nodes[-1].operator.sink.records == own
+
+
+def test_a_host_copies_the_parts_that_are_used_and_those_of_one_version(divided, tmp_path):
+    prices = Prices(**{f"s{n}": n for n in range(100)})
+    with MemoryRun(made(prices, n_shards=8)) as run:
+        batch(run)
+        versions = [run.run.head.tables]
+        prices.cents["s7"] = 700
+        batch(run)
+        versions.append(run.run.head.tables)
+        (table,) = run.run.tables.tables()
+        for tables in versions:
+            spec = SimpleNamespace(state=run.job.state, stream="shop", local=str(tmp_path), tables=tables)
+            found = task_tables.open_table(spec, run.run.store, table)
+            (cents,) = found.take(found.find([pa.array(["s7"])]), ["cents"])
+    assert cents.to_pylist() == [700]
+    copies = {path.name for path in tmp_path.rglob("*.arrow")}
+    assert copies == {f"prices-{versions[1]['prices'].digest}-{part}.arrow" for part in {0, shard_of("s7", 8)}}
