@@ -13,7 +13,7 @@ SEED = 20261118
 
 
 def test_a_job_with_calls_is_killed_and_resumed_exactly(tmp_path):
-    everything = harness.write_input(tmp_path, files=4, records=300, seed=SEED)
+    everything = harness.write_input(tmp_path, files=7, records=150, seed=SEED)
     print(f"seed {SEED}")
     service = LookupService(delay=0.005, failing=0.01, hanging=0.001, seed=SEED)
     with running_service(service):
