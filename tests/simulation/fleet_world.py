@@ -19,7 +19,7 @@ from simulation.inbox import URL, InboxServer, open_inbox
 from simulation.job_world import CELLS
 from simulation.primitives import Event
 from simulation.scheduler import SECOND, Host
-from simulation.sinks import FILES, TABLE, Database, Table
+from simulation.sinks import FILES, TABLE, Database, Table, with_own_sinks
 from simulation.sometimes import sometimes
 from simulation.tasks import STEP, commit_batch
 from simulation.world import FAULTS_S, PATIENCE_S, World
@@ -140,7 +140,7 @@ class FleetWorld(World):
 
     def _tidy(self, ended: list[bool]) -> None:
         def forget(runs: Sequence[int]) -> None:
-            for name, sink in sinks_of(self.job().plan()).items():
+            for name, sink in sinks_of(with_own_sinks(self.job().plan())).items():
                 sink.forget(JOB, name, runs)
 
         for _ in range(4):
@@ -155,20 +155,26 @@ class FleetWorld(World):
         """Return the program. Histories with the same settings share it: making it takes longer than a batch."""
         what = tuple(self.settings.values())
         if what not in _jobs:
-            job = Job(JOB, state="s3://sim/state", cells=CELLS, **self.settings)  # type: ignore[arg-type]
-            totals = job.source("in", sources.inbox(URL)).key_by("by", lambda row: row.key)
-            counts = totals.stateful_map(STEP, lambda key, n, total: (total + 1, total + 1), default=0)
-            counts.sink(FILES, sinks.files("s3://sim/out", format="json"))
-            counts.sink(TABLE, Table())
-            _jobs[what] = job
+            with self.apart():
+                _jobs[what] = self._new_job()
         return _jobs[what]
+
+    def _new_job(self) -> Job:
+        job = Job(JOB, state="s3://sim/state", cells=CELLS, **self.settings)  # type: ignore[arg-type]
+        totals = job.source("in", sources.inbox(URL)).key_by("by", lambda row: row.key)
+        counts = totals.stateful_map(STEP, lambda key, n, total: (total + 1, total + 1), default=0)
+        counts.sink(FILES, sinks.files("s3://sim/out", format="json"))
+        counts.sink(TABLE, Table())
+        return job
 
     def _node(self, name: str) -> None:
         options = NodeOptions(
             name, CELLS, URL, LEASE_S, retention=self.retention, on_event=lambda event, facts: self._told(event, facts)
         )
         try:
-            Node(self.job(), SimulatedEngine(self), options).execute()
+            node = Node(self.job(), SimulatedEngine(self), options)
+            node.plan = with_own_sinks(node.plan)
+            node.execute()
         except TidewheelError as error:
             self.note(f"{type(error).__name__}: {error}")
             self.check(not isinstance(error, CorruptError), f"node {name} found damage: {error}")
@@ -309,6 +315,7 @@ class SimulatedDriving:
             if self.world.random.random() < 0.4:
                 raise
             self.run.recall()
+            self.run.publish_left(None)
             self.world.note(f"batch failed ({error}); it goes on after {self.run.head.sequence}")
             return True
 

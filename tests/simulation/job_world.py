@@ -11,7 +11,7 @@ from typing import Any
 
 from simulation.job_checks import JobChecks
 from simulation.scheduler import SECOND, Host
-from simulation.sinks import FILES, TABLE, Database, Table
+from simulation.sinks import FILES, TABLE, Database, Table, with_own_sinks
 from simulation.sometimes import sometimes
 from simulation.tasks import STEP, commit_batch
 from simulation.world import FAULTS_S, PATIENCE_S, World
@@ -124,7 +124,8 @@ class JobWorld(World):
         """Return the program. Histories with the same settings share it: making it takes longer than a batch."""
         what = (name, *self.settings.values())
         if what not in _jobs:
-            _jobs[what] = self._new_job(name)
+            with self.apart():
+                _jobs[what] = self._new_job(name)
         return _jobs[what]
 
     def _new_job(self, name: str) -> Job:
@@ -168,8 +169,8 @@ class JobWorld(World):
     def _new_run(self, job: Job, terms: ClaimTerms) -> JobRun:
         """Return a run that has not begun; some wait for another run to die."""
         if self.stopping or self.random.random() < 0.75:
-            return JobRun(job, job.plan(), terms)
-        run = StandbyRun(job, job.plan(), terms)
+            return JobRun(job, with_own_sinks(job.plan()), terms)
+        run = StandbyRun(job, with_own_sinks(job.plan()), terms)
 
         def stand_by() -> None:
             if self.stopping or run.stop_ordered():

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import uuid
+import weakref
 from functools import cache, partial
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
@@ -64,6 +65,19 @@ class Clients:
         return getattr(scheduler().client, name)  # type: ignore[attr-defined]
 
 
+class _Objects(dict[int, Any]):
+    """Stands in for a `WeakSet`, whose order depends on addresses in memory."""
+
+    def add(self, item: Any) -> None:
+        self[id(item)] = item
+
+    def discard(self, item: Any) -> None:
+        self.pop(id(item), None)
+
+    def __iter__(self) -> Any:
+        return iter(tuple(self.values()))
+
+
 class _Os(SimpleNamespace):
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -72,7 +86,7 @@ class _Os(SimpleNamespace):
 def install(patch: Any) -> None:
     """Patch all modules, by `patch.setattr(module, name, value)`. What is imported later is not patched."""
     _import_all()
-    from tidewheel._cells import dict_keys
+    from tidewheel._cells import connection, dict_keys
     from tidewheel._cells import lease as cell_lease
     from tidewheel._cells.backends import chained
     from tidewheel._cells.deadline import seconds_since_boot
@@ -104,6 +118,7 @@ def install(patch: Any) -> None:
     patch.setattr(node, "_TIDY_SECONDS", 20.0)
     patch.setattr(node, "sweep", partial(node.sweep, beginning=20.0))
     patch.setattr(node, "remove_ended_runs", partial(node.remove_ended_runs, after=20.0))
+    patch.setattr(connection, "weakref", SimpleNamespace(WeakSet=_Objects, ref=weakref.ref))
     # Opening a cell looks at its type each time, which takes longer than all the rest.
     patch.setattr(
         dict_keys, "known", SimpleNamespace(**{**vars(dict_keys.known), "type_info": cache(dict_keys.known.type_info)})

@@ -8,7 +8,8 @@ runs on a host, whose clocks may differ from those of others and jump.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Any
 
@@ -45,7 +46,8 @@ class Process:
         self.host, self.name, self.pid = host, name, pid
         self.dead = False
         self.paused_until = 0
-        self.tasks: set[Task] = set()
+        self.tasks: dict[Task, None] = {}
+        """Its threads, in the order in which they began: nothing may depend on addresses in memory."""
 
 
 class Task:
@@ -70,7 +72,7 @@ class Task:
             self._scheduler.failed(self, error)
         finally:
             self.done = True
-            self.process.tasks.discard(self)
+            self.process.tasks.pop(self, None)
             for waiting in self.ends:
                 self._scheduler.wake(waiting)
 
@@ -115,10 +117,19 @@ class Scheduler:
         """Return a random number from 0 on, faster than `randrange`."""
         return int(self.random.random() * limit)
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Give the history the random numbers that it would get without this block."""
+        state = self.random.getstate()
+        try:
+            yield
+        finally:
+            self.random.setstate(state)
+
     def spawn(self, work: Callable[[], Any], process: Process, name: str = "", after: int = 0) -> Task:
         """Start a task of a process."""
         task = Task(self, process, name, work)
-        process.tasks.add(task)
+        process.tasks[task] = None
         self._push(task, self.now + after)
         return task
 
@@ -154,7 +165,7 @@ class Scheduler:
     def kill(self, process: Process) -> None:
         """End a process at once. Requests that it has sent may still take effect."""
         process.dead, process.paused_until = True, 0
-        for task in sorted(process.tasks, key=lambda task: task.name):
+        for task in list(process.tasks):
             if task is not self.current:
                 self._push(task, self.now)
 

@@ -5,6 +5,8 @@ The rows of a batch are the numbers of its events, so that a check knows which r
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,8 @@ from tidewheel._connectors.files.target_folder import OutputFile, TargetFolder
 from tidewheel._connectors.over_runs import over_stream_of
 from tidewheel._connectors.sink import Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import read_token, stage, staged_files, unstage
+from tidewheel._engine.plan import Plan
+from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel.errors import StorageError
 
 if TYPE_CHECKING:
@@ -114,6 +118,19 @@ class Table(Sink):  # type: ignore[type-arg]
 
     def forget(self, job: str, sink: str, runs: Sequence[int]) -> None:
         _database().call("forget", lambda: _database().forget(job, runs), True)
+
+
+def with_own_sinks(plan: Plan) -> Plan:
+    """Return a plan for one process: sinks remember what they publish, and histories share programs."""
+
+    def own(node: Any) -> Any:
+        if not isinstance(node.operator, SinkOperator):
+            return node
+        return dataclasses.replace(
+            node, operator=dataclasses.replace(node.operator, sink=copy.copy(node.operator.sink))
+        )
+
+    return dataclasses.replace(plan, nodes=tuple(map(own, plan.nodes)))
 
 
 def stage_table(staging: Staging, rows: list[int]) -> bytes:

@@ -6,6 +6,7 @@ A history depends on nothing but its seed. `make simulate HISTORY=job:17` plays 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -50,18 +51,17 @@ def test_nothing_is_lost_doubled_or_stuck_in_thousands_of_histories():
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
 def test_it_finds_a_planted_fault(plant, monkeypatch):
-    """At a seed of the suite, which goes well without the fault."""
-    assert plant.seed < IN_THE_SUITE[plant.kind]
+    """In histories of the suite, which go well without the fault."""
     plant.put(monkeypatch)
-    outcomes = (Outcome(plant.kind, seed) for seed in range(plant.seed, plant.seed + 40))
-    found = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
-    assert found is not None
-    assert plant.says in str(found)
+    seeds = (plant.seed, *range(IN_THE_SUITE[plant.kind] // 2))
+    assert any(plant.says in str(Outcome(plant.kind, seed).error) for seed in seeds)
 
 
-def test_at_least_thirty_faults_are_planted_and_forty_events_must_occur():
-    assert len(PLANTS) >= 30
-    assert len({event for events in SOMETIMES.values() for event in events}) >= 40
+def test_the_page_lists_every_event_and_every_planted_fault():
+    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text()
+    events = {event for events in SOMETIMES.values() for event in events}
+    assert [event for event in sorted(events) if f"| {event} |" not in page] == []
+    assert [plant.name for plant in PLANTS if plant.text not in page] == []
 
 
 def test_a_history_that_goes_wrong_is_shrunk_to_few_of_its_faults(monkeypatch):

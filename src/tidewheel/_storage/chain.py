@@ -191,6 +191,8 @@ class Chain:
                     f"record {number} cannot be appended to the chain at {self.url}: it is over, and removed"
                 )
             return  # The newest record is the only one: its base was trimmed normally, or the chain starts here.
+        if standing[-1] == number and (number - 1, 0) in entries:
+            return  # The newest record: its base was emptied by a trim that is removing earlier records.
         if standing[-1] == number:
             # Delete it, or it would be the head. This happens if the chain was restored from a backup while its writer
             # was active.

@@ -156,6 +156,25 @@ def test_a_record_that_is_newest_counts_although_its_base_was_trimmed(store, mon
     assert chain.numbers() == [4]
 
 
+def test_a_record_that_is_newest_counts_while_a_trim_removes_records_below_its_base(store, monkeypatch):
+    chain, other = begun(store, 5), Chain(store, "chain")
+
+    def interrupted(name):
+        with monkeypatch.context() as patch, contextlib.suppress(StorageError):
+            patch.setattr(type(store), "delete", failing)
+            other.trim(6)
+
+    def failing(self, path):
+        raise StorageError("the store does not answer")
+
+    monkeypatch.setattr("tidewheel._storage.chain.faults.point", interrupted)
+    assert chain.append(6, b"6")
+    monkeypatch.undo()
+    assert other.head() == ChainRecord(6, b"6")
+    other.trim(6)
+    assert other.numbers() == [6]
+
+
 def test_a_writer_that_cannot_know_if_others_built_on_its_record_is_fenced(store, monkeypatch):
     chain, other = begun(store, 3), Chain(store, "chain")
 
