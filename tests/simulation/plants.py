@@ -19,7 +19,7 @@ from tidewheel._cells.backends import chained
 from tidewheel._cells.cell import Cell, CellWriter
 from tidewheel._cells.errors import Offline
 from tidewheel._cells.lease import Lease
-from tidewheel._checkpoint import garbage, pinning
+from tidewheel._checkpoint import garbage
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.pins import pin
 from tidewheel._checkpoint.tools import restore as restoring
@@ -330,17 +330,6 @@ def savepoint_without_files(patch: Any) -> None:
         return msgspec.structs.replace(pin(*given, **more), files=())
 
     _everywhere(patch, pin, create)
-
-
-@plant("job", 35, "needs it")
-def fork_without_pin(patch: Any) -> None:
-    """A fork that does not pin its parent's files."""
-
-    def hold(checkpoints: Any, savepoint: str, *_: Any, **__: Any) -> Manifest:
-        state: Manifest = checkpoints.pins.read(savepoint).state(checkpoints.load_page)
-        return state
-
-    _everywhere(patch, pinning.hold_savepoint, hold)
 
 
 # Fleets.
