@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from fuzz.targets import TARGETS
@@ -14,6 +15,7 @@ from tidewheel.errors import ConfigError
 FOUND = {
     "stored-key": [b"s\xff", b"m\xc1", b"m" + b"\x91" * 5000],
     "timer": [b"m\x94\xa1w", b"m\x94\xa1x\xc4\x01a\xc4\x01a\xa0", b"m\x94\xa1w\xc4\x01a\x80\xa0"],
+    "state-file-index": [msgspec.msgpack.encode([["count"], [[0, 7, b"sa", 1, 0, 0, 2, 2, 0]]])],
     "position": [b'{"0":"x"}', b'{"0":[]}', b'"{"', b'"3"', b'{"#id":{}}', b'{"0":1e999}'],
     "inbox-block": [b"\x94\xc4\x01s\xc4\x02ab\xc4\x03\x01\x00\x00\xc4\x04a\nb\n"],
     "described-cell-type": [b'{"is":"record","name":"A","fields":[["x","int"]]}', b'{"is":"list"}', b"3"],

@@ -66,7 +66,7 @@ class Life:
         while todo:
             below = children(todo.pop())
             todo += below
-            found += [pid for pid in below if b"python" in _command_of(pid)]
+            found += [pid for pid in below if b"python" in _command_of(pid).partition(b"\0")[0]]
         if found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(draw.choice(found), signal.SIGKILL)

@@ -38,6 +38,8 @@ from tidewheel import StoredJob
 TESTS = Path(__file__).resolve().parents[1]
 DISK_MIB = 768
 _SAMPLE_S = 10.0
+_NOT_NOW = ("there is no checkpoint", "abandoned", "No space")
+"""Why a restore may be refused: the checkpoint was dropped meanwhile, it is of another future, or the disk is full."""
 
 
 @contextlib.contextmanager
@@ -66,7 +68,7 @@ def restored(life: Life, state: str) -> faults.Fault:
         command = [sys.executable, "-m", "tidewheel", "checkpoints", "restore", "rewound", back, "--state", state]
         ran = subprocess.run([*command, "--take-over"], capture_output=True, text=True)
         said = ran.stderr.strip().splitlines()
-        if ran.returncode and not any("dropped" in line or "abandoned" in line or "No space" in line for line in said):
+        if ran.returncode and not any(word in line for line in said for word in _NOT_NOW):
             raise OSError(f"restore to {back}: {said[-3:]}")
 
     return faults.Fault("restore to an earlier checkpoint", [life], faults.at_once(happens), 4)

@@ -357,6 +357,8 @@ class StateFile:
             index = _decode_index(tail[-footer : -_TRAILER.size])
         except UNDECODABLE as error:
             raise self._corrupt("index", f"it does not decode ({error})") from None
+        if any(not 0 <= entry.table < len(index.tables) for entry in index.entries):
+            raise self._corrupt("index", f"a block is of a table that is not among its {len(index.tables)} tables")
         return index.tables, index.entries
 
     def _tail(self, length: int) -> bytes:
