@@ -60,7 +60,10 @@ class Producer:
     async def _run(self) -> None:
         import nats
 
-        client = await nats.connect(self._nats.server, max_reconnect_attempts=-1, reconnect_time_wait=0.2)
+        # Without a callback the client prints a stack trace for each try while the server is away.
+        client = await nats.connect(
+            self._nats.server, max_reconnect_attempts=-1, reconnect_time_wait=0.2, error_cb=_is_away
+        )
         jetstream = client.jetstream(timeout=_TRY_S)
         began, number = time.monotonic(), 0
         while not self._stopped.is_set():
@@ -83,6 +86,10 @@ class Producer:
                 return
             except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError):
                 await asyncio.sleep(0.2)
+
+
+async def _is_away(error: Exception) -> None:
+    pass
 
 
 async def _stored(server: str) -> list[tuple[str, bytes]]:
