@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -66,7 +66,7 @@ class KeyedRows(Sink[Written]):
 def deletions(columns: pa.RecordBatch, delete: str | Expression | None, who: str) -> pa.Array:
     """Return which records delete the row of their key, by a boolean column or an expression."""
     if delete is None:
-        return pa.array([False] * columns.num_rows, pa.bool_())
+        return pa.array(np.zeros(columns.num_rows, bool))
     try:
         flags = columns.column(delete) if isinstance(delete, str) else evaluated(columns, [delete])[0]
     except (KeyError, pa.ArrowException) as error:
@@ -101,7 +101,21 @@ def last_of_each(table: pa.Table, key: Sequence[str], by: str | None) -> pa.Tabl
 
 def last_positions(keys: pa.Table) -> pa.Array:
     """Return the positions of the last row of each key, in order."""
+    numbers = whole_numbers(keys)
+    if numbers is not None:
+        in_order = np.sort(numbers)
+        if not (in_order[1:] == in_order[:-1]).any():
+            return pa.array(np.arange(keys.num_rows))
     position = "tidewheel position"
     numbered = keys.append_column(position, pa.array(np.arange(keys.num_rows)))
     last = numbered.group_by(keys.schema.names).aggregate([(position, "max")])[f"{position}_max"]
     return last.combine_chunks().sort()
+
+
+def whole_numbers(keys: pa.Table) -> np.ndarray[Any, Any] | None:
+    """Return keys of one integer column, which numpy sorts and finds ten times as fast as Arrow; None for other keys."""
+    column = keys.column(0)
+    if keys.num_columns > 1 or not pa.types.is_integer(column.type) or column.null_count:
+        return None
+    found: np.ndarray[Any, Any] = column.to_numpy()
+    return found

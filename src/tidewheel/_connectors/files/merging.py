@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewheel._connectors.files.table_columns import fitted
-from tidewheel._connectors.keyed_rows import RowKey, check_keys, deletions, last_positions
+from tidewheel._connectors.keyed_rows import RowKey, check_keys, deletions, last_positions, whole_numbers
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import (
     StagedBatches,
@@ -80,7 +80,7 @@ class ChangesPartition(SinkPartition):
         if isinstance(self._key.delete, str):
             columns = columns.drop_columns([self._key.delete])
         check_keys(columns, self._key.columns, self._who)
-        kept = typed(columns.filter(pc.invert(flags)))
+        kept = typed(_where(columns, ~flags.to_numpy(zero_copy_only=False)))
         if kept.num_rows:
             kept = fitted(kept, self._rows.columns_for(kept.schema), self._who, "the table")
         keys = columns.select(list(self._key.columns))
@@ -100,14 +100,18 @@ class ChangesPartition(SinkPartition):
         stays = stays[~pa.chunked_array(self._deletes).to_numpy()]
         at = 0
         for batch in self._kept:
-            self._rows.write(batch.filter(pa.array(stays[at : at + batch.num_rows])))
+            self._rows.write(_where(batch, stays[at : at + batch.num_rows]))
             at += batch.num_rows
         staged = StagedBatches(self._staging, "keys-arrow")
-        for batch in keys.take(last).to_batches():
+        for batch in (keys.take(last) if len(last) < keys.num_rows else keys).to_batches():
             staged.write(batch)
         token = staged.prepare()
         assert token is not None
         return msgspec.msgpack.encode(ChangesToken(read_token(token, StagedRef, self._who), self._rows.prepare()))
+
+
+def _where(batch: pa.RecordBatch, wanted: np.ndarray[Any, Any]) -> pa.RecordBatch:
+    return batch if wanted.all() else batch.filter(pa.array(wanted))
 
 
 class _HeldBatches:
@@ -152,6 +156,9 @@ class KeySet:
 
     def rows(self, columns: pa.Table) -> np.ndarray[Any, Any]:
         """Return for each row of key columns, in the types of the keys, whether its key is in the set."""
+        numbers = whole_numbers(columns)
+        if numbers is not None and self._numbers is not None:
+            return np.isin(numbers, self._numbers)
         if len(self.columns) == 1:
             found: np.ndarray[Any, Any] = pc.is_in(columns.column(0), value_set=self._values).to_numpy()
             return found
@@ -169,6 +176,10 @@ class KeySet:
     @cached_property
     def _values(self) -> pa.Array:
         return self._keys.column(0).combine_chunks()
+
+    @cached_property
+    def _numbers(self) -> np.ndarray[Any, Any] | None:
+        return whole_numbers(self._keys)
 
     @cached_property
     def _sorted(self) -> dict[str, list[Any]]:
@@ -203,14 +214,17 @@ def changes_of(tokens: Sequence[ChangesToken], publication: Publication) -> tupl
     """Return all changed keys of a publication, and the changes of each task. Of changes of one key the last task's counts."""
     keys = [_keys(token, publication) for token in tokens]
     every = together(keys, publication.sink)
-    last = np.zeros(every.num_rows, bool)
-    last[last_positions(every).to_numpy()] = True
+    last = last_positions(every)
+    if len(last) == every.num_rows:
+        return KeySet(every), [TaskChanges(token.rows, None) for token in tokens]
+    counts = np.zeros(every.num_rows, bool)
+    counts[last.to_numpy()] = True
     tasks, at = [], 0
     for token, own in zip(tokens, keys, strict=True):
-        replaced = every.slice(at, own.num_rows).filter(pa.array(~last[at : at + own.num_rows]))
+        replaced = every.slice(at, own.num_rows).filter(pa.array(~counts[at : at + own.num_rows]))
         tasks.append(TaskChanges(token.rows, KeySet(replaced) if replaced.num_rows else None))
         at += own.num_rows
-    return KeySet(every.filter(pa.array(last))), tasks
+    return KeySet(every.filter(pa.array(counts))), tasks
 
 
 def _keys_of(keys: pa.Table, table: pa.Schema, who: str, *, rounds: bool = False) -> pa.Table:
@@ -258,7 +272,7 @@ def without(
                 continue
             at = 0
             for batch in read(file, None):
-                rest = batch.filter(pa.array(~rows[at : at + batch.num_rows]))
+                rest = _where(batch, ~rows[at : at + batch.num_rows])
                 at += batch.num_rows
                 if rest.num_rows:
                     write(rest)
