@@ -8,14 +8,16 @@ import pickle
 import random
 import threading
 
+import pyarrow as pa
 import pytest
-from pyarrow import dataset
+from pyarrow import dataset, parquet
 from typer.testing import CliRunner
 
 from support.internals import app, faults
 from support.waiting import eventually
 from tidewheel import Job, sinks
 from tidewheel._connectors.files.places import LocalFolder
+from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, CorruptError, StateError, StorageError
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
@@ -324,3 +326,22 @@ def test_the_command_refuses_a_folder_of_files(held, folder):
     publish(held, 2)
     said = CliRunner().invoke(app, ["compact", str(folder)])
     assert "is a folder of a files sink" in said.output + said.stderr
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_commits_appear_together_in_a_store(tmp_path, harnessed, monkeypatch, format):
+    url = f"memory:held-{format}-{random.randrange(10**9)}"
+    harness = harnessed(sinks.files(url, format, compact="1 hour"), str(tmp_path / "state"))
+    monkeypatch.setattr(harness.sink, "compact_if_due", lambda: None)
+    publish(harness, 2, 3)
+    assert sinks.whole_files(url) == []
+    assert harness.sink.compact() == (4, 1)
+    (path,) = sinks.whole_files(url)
+    content = open_store(url).read(path)
+    found = (
+        [json.loads(line)["n"] for line in content.splitlines()]
+        if format == "json"
+        else parquet.read_table(pa.BufferReader(content))["n"].to_pylist()
+    )
+    assert found == [20, 21, 30, 31]
+    assert [entry.path for entry in open_store(url).list() if "staged" in entry.path or "merging" in entry.path] == []
