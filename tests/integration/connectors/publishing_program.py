@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from support.internals import faults, open_store
 from tidewheel import sinks
+from tidewheel._core import faults
+from tidewheel._storage import open_store
 from tidewheel.connectors import Publication
 from tidewheel.testing.connectors import DrivenSink
 
