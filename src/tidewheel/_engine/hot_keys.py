@@ -49,7 +49,7 @@ class KeySample:
         if keys is not None:
             sample = [keys[place] for place in places]
         elif column is not None:
-            sample = column.take(pa.array(places, pa.int64())).to_pylist()
+            sample = _taken(column, pa.array(places, pa.int64())).to_pylist()
         else:
             return
         for key, times in Counter(sample).items():
@@ -65,6 +65,13 @@ class KeySample:
             }
             for operator, counter in self._counters.items()
         }
+
+
+def _taken(column: pa.Array, places: pa.Array) -> pa.Array:
+    """Return some values of a column. Plain values convert to Python much faster than dictionary-encoded ones."""
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary.take(column.indices.take(places))
+    return column.take(places)
 
 
 def hot_keys(found: Iterable[Mapping[str, Counts]], messages: Mapping[str, int]) -> dict[str, Counts]:

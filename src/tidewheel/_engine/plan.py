@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -188,11 +189,13 @@ def columns_read(
 
     `by_code`: what the code of functions proves counts too. Then there are columns that only errors would show.
     """
-    columns = _read_behind(plan, Port(source.id), schemas or {}, by_code)
+    columns = columns_read_behind(plan, Port(source.id), schemas or {}, by_code)
     return sorted(columns) if columns else None
 
 
-def _read_behind(plan: Plan, port: Port, schemas: Schemas, by_code: bool) -> set[str] | None:
+def columns_read_behind(
+    plan: Plan, port: Port, schemas: Schemas = MappingProxyType({}), by_code: bool = False
+) -> set[str] | None:
     """Return the columns of an output that are read, by steps that say which they read; None: perhaps all."""
     wanted: set[str] = set()
     targets = [*plan.local.get(port, ()), *(target for edge in plan.crossing(port) for target in edge.targets)]
@@ -212,7 +215,7 @@ def _read_by(plan: Plan, node: Node, port: Port, schemas: Schemas, by_code: bool
         return None
     columns = set(reads.columns)
     for at in reads.passed_on:
-        behind = _read_behind(plan, Port(node.id, at), schemas, by_code)
+        behind = columns_read_behind(plan, Port(node.id, at), schemas, by_code)
         if behind is None:
             return None
         columns |= behind - set(reads.made)

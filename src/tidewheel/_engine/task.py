@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from tidewheel._engine.batch_state import BatchState
 from tidewheel._engine.busy_time import BusyTime
 from tidewheel._engine.hot_keys import KeySample
 from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
-from tidewheel._engine.plan import Edge, Plan
+from tidewheel._engine.plan import Edge, Plan, columns_read_behind
 from tidewheel._engine.report import Attempt, Failure, Report
 from tidewheel._engine.shards import shards_of
 from tidewheel._engine.shared_reading import Share
@@ -481,6 +481,9 @@ class _NodeContext:
 
     def timers(self, table: str = TIMERS) -> TimerTable:
         return self._step.state.opened.timers(self._table(table))
+
+    def columns_read(self) -> Collection[str] | None:
+        return columns_read_behind(self._step.plan, Port(self._node.id))
 
     def clock(self) -> int | None:
         return self.last_epoch if self.epoch is None else self.epoch

@@ -78,6 +78,9 @@ class Context(Protocol):
     def timers(self, table: str = "timers") -> TimerTable:
         """Return the timers of the step, or those of an additional table, whose name ends with "timers"."""
 
+    def columns_read(self) -> Collection[str] | None:
+        """Return the columns of the step's first output that later steps read; None: perhaps all."""
+
     def clock(self) -> int | None:
         """Return the newest known epoch: that of this batch, or the one before it."""
 

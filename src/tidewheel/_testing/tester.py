@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -326,6 +326,9 @@ class _NodeContext:
 
     def timers(self, table: str = "timers") -> TimerTable:
         return self._step.state.timers(self._table(table))
+
+    def columns_read(self) -> Collection[str] | None:
+        return None
 
     def clock(self) -> int | None:
         return self.last_epoch if self.epoch is None else self.epoch

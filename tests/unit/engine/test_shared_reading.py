@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from support.internals import shard_of, states
-from tidewheel import Job, sum_
+from tidewheel import Job, count, sum_
 from tidewheel._connectors.files.input_file import InputFile
 from tidewheel._connectors.files.parquet_split import ParquetSplit
 from tidewheel._engine import report as reports
@@ -174,12 +175,14 @@ def with_columns_of_text(stream):
     ("build", "value"),
     [
         (lambda s: s.key_by("k", "user").aggregate("total", n=sum_("n")), dict),
+        (lambda s: s.key_by("k", "user").aggregate("total", users=count("user"), n=sum_("n")), dict),
+        (lambda s: s.key_by("k", "user").filter(pc.field("user") != "").aggregate("total", n=sum_("n")), dict),
         (lambda s: s.key_by("k", "user", value="n").reduce("total", lambda a, b: a + b), dict),
         (of_dicts, dict),
         (of_dataclasses, Visit),
         (with_columns_of_text, dict),
     ],
-    ids=["aggregate", "reduce", "dict", "dataclass", "columns"],
+    ids=["aggregate", "aggregate of the key", "filter by the key", "reduce", "dict", "dataclass", "columns"],
 )
 def test_keys_that_a_file_stores_as_codes_give_the_same_state(tmp_path, build, value):
     run = make_run(tmp_path, build, value)

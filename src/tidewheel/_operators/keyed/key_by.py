@@ -117,16 +117,6 @@ def key_array(array: pa.Array) -> pa.Array:
     raise StepError(f"a key must be {_KEYABLE}; this one has the type {kind}{hint}")
 
 
-def codes_are_keys(column: pa.Array) -> bool:
-    """Return whether a column is dictionary-encoded text without nulls whose dictionary has each key once."""
-    return (
-        is_encoded_text(column.type)
-        and len(column) > 0
-        and column.null_count == column.dictionary.null_count == 0
-        and len(column.dictionary.unique()) == len(column.dictionary)
-    )
-
-
 _CARRIED = (
     (pa.types.is_string, pa.string()),
     (pa.types.is_integer, pa.int64()),
@@ -146,6 +136,10 @@ _KINDS = {pa.string(): "str", pa.int64(): "int", pa.binary(): "bytes", pa.bool_(
 class _ByColumn(Process):
     def __init__(self, column: str, operator: KeyBy, context: Context) -> None:
         self.column, self.operator, self.context = column, operator, context
+        read = context.columns_read()
+        self._key_is_read = read is None or column in read
+        self._dictionary: pa.Array | None = None
+        """The last dictionary that was found to have each key once."""
 
     def on_batch(self, batch: Batch, port: int) -> None:
         # Convert the values to columns once, for the key and for the shuffle.
@@ -163,7 +157,7 @@ class _ByColumn(Process):
             column = carried.column(self.column)
         else:
             column = column_of(batch, self.column)
-        if codes_are_keys(column):
+        if self._has_keys_as_codes(column):
             self.context.keyed({"": {"str"}})
             return self._under_codes(batch, column), column
         if self.operator.times_as_numbers and pa.types.is_temporal(column.type):
@@ -177,14 +171,25 @@ class _ByColumn(Process):
             self.context.keyed({"": {_KINDS[keys.type]}})
         return keyed, keys
 
+    def _has_keys_as_codes(self, column: pa.Array) -> bool:
+        """Return whether a column is dictionary-encoded text without nulls whose dictionary has each key once."""
+        if not is_encoded_text(column.type) or not len(column) or column.null_count or column.dictionary.null_count:
+            return False
+        # The batches of a file often have the same dictionary.
+        if self._dictionary is None or not self._dictionary.equals(column.dictionary):
+            if len(column.dictionary.unique()) < len(column.dictionary):
+                return False
+            self._dictionary = column.dictionary
+        return True
+
     def _under_codes(self, batch: Batch, codes: pa.DictionaryArray) -> Batch:
-        """Return the messages under dictionary-encoded keys; their values have the key as plain text."""
-        if self.operator.value != self.column and self.operator.value is not None:
-            return chosen(self.context, batch, self.operator.value).keyed_by(column=codes)
-        position = batch.columns.schema.get_field_index(self.column)
-        columns = batch.columns.set_column(position, self.column, codes.dictionary_decode())
-        batch = batch.with_columns(batch.shape, columns)
-        return chosen(self.context, batch, self.operator.value).keyed_by(column=codes)
+        """Return the messages under dictionary-encoded keys; a key that a step reads in the values is plain text there."""
+        value = self.operator.value
+        if value == self.column or (value is None and self._key_is_read):
+            position = batch.columns.schema.get_field_index(self.column)
+            columns = batch.columns.set_column(position, self.column, codes.dictionary_decode())
+            batch = batch.with_columns(batch.shape, columns)
+        return chosen(self.context, batch, value).keyed_by(column=codes)
 
 
 def _not_keys(keys: pa.Array) -> list[int]:
