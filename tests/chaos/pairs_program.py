@@ -1,7 +1,8 @@
 """The job that the tests of pairs kill: a topic or stream, running totals by user, and a sink.
 
-Run as `python pairs_program.py FOLDER pair=kafka|postgres|delta|nats server=… topic=… target=… max_records=…`; the folder gets
-the state.
+Run as `python pairs_program.py FOLDER pair=kafka|postgres|delta|lakes|nats server=… topic=… target=… max_records=…`; the folder
+gets the state. The pair `lakes` takes `merged=…` and `catalog=…` too: one job appends to a Delta table, merges into another,
+and appends to an Iceberg table of the catalog with these properties, in JSON.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ import sys
 from dataclasses import dataclass
 
 import msgspec
+import pyarrow.compute as pc
 
 from tidewheel import Job, RunOptions, count, sinks, sources, sum_
 from tidewheel.errors import TidewheelError
+
+REMOVED_BITS = 7
+"""A payment whose number has none of these bits removes the user's row from the merged table."""
 
 
 @dataclass
@@ -58,7 +63,15 @@ def build(folder: str, options: dict[str, str]) -> Job:
     job = Job("pairs", state=f"file://{folder}/state", n_shards=8)
     payments = job.source("in", source(pair, server, options["topic"], int(options["max_records"])))
     users = payments.map("parse", parse).key_by("by-user", "user")
-    users.stateful_map("number", running, default=list).sink("numbered", sink(pair, server, target))
+    numbered = users.stateful_map("number", running, default=list)
+    if pair == "lakes":
+        catalog = msgspec.json.decode(options["catalog"])
+        removed = pc.bit_wise_and(pc.field("n"), REMOVED_BITS) == 0
+        numbered.sink("numbered", sinks.delta(target, compact="20 s"))
+        numbered.sink("current", sinks.delta(options["merged"], mode="merge", key="user", delete=removed))
+        numbered.sink("iced", sinks.iceberg("pairs.numbered", catalog=catalog, compact="20 s"))
+        return job
+    numbered.sink("numbered", sink(pair, server, target))
     if pair == "postgres":
         totals = users.aggregate("totals", total=sum_("amount"), n=count())
         totals.sink("totals-out", sinks.postgres(target, "totals", mode="latest", key="user", create=True))

@@ -106,19 +106,41 @@ def table_reader(query: Callable[[str], list[tuple]], expected: Expected) -> Rea
 
 def delta_reader(read: Callable[[], pa.Table], expected: Expected) -> Reader:
     """Read a Delta table, each version as a whole."""
+    return Reader(lambda: check_numbered(read(), expected), _away())
+
+
+def lakes_reader(
+    tables: Iterable[Callable[[], pa.Table]], merged: Callable[[], pa.Table], expected: Expected
+) -> Reader:
+    """Read tables of numbered records, and the table of each user's newest one, each version as a whole."""
+    newest: dict[str, int] = {}
 
     def look() -> None:
-        wanted = [("n", "count"), ("n", "count_distinct"), ("n", "max"), ("total", "sum")]
-        found = read().group_by("user").aggregate(wanted).to_pydict()
-        names = ("user", "n_count", "n_count_distinct", "n_max", "total_sum")
-        for row in zip(*(found[name] for name in names), strict=True):
-            expected.check(*row)
+        for read in tables:
+            check_numbered(read(), expected)
+        current = merged().select(["user", "n", "total"]).to_pylist()
+        assert len({row["user"] for row in current}) == len(current), "a user has two rows"
+        for row in current:
+            user, number = row["user"], row["n"]
+            assert number >= newest.get(user, 1), f"{user}: {number} came after {newest[user]}"
+            assert row["total"] == expected.totals[user][number - 1], f"{user}: wrong total at {number}"
+            newest[user] = number
 
-    # The store that holds it may be away, and the sink makes the table with its first batch.
-    return Reader(look, (OSError, _delta_error()))
+    return Reader(look, _away())
 
 
-def _delta_error() -> type[Exception]:
+def check_numbered(table: pa.Table, expected: Expected) -> None:
+    """Check all that a table of numbered records has at one moment."""
+    wanted = [("n", "count"), ("n", "count_distinct"), ("n", "max"), ("total", "sum")]
+    found = table.group_by("user").aggregate(wanted).to_pydict()
+    names = ("user", "n_count", "n_count_distinct", "n_max", "total_sum")
+    for row in zip(*(found[name] for name in names), strict=True):
+        expected.check(*row)
+
+
+def _away() -> tuple[type[Exception], ...]:
+    """Return the errors of a store or catalog that is away, or of a table that the first batch has not yet made."""
     from deltalake.exceptions import DeltaError
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
 
-    return DeltaError
+    return (OSError, DeltaError, RESTError, NoSuchTableError, NoSuchNamespaceError)
