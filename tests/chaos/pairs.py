@@ -20,6 +20,9 @@ PUBLISHING = ("commit.created", "publish.before-sink", "publish.done", "start.pu
 class Pair:
     """A topic with records in it, and a job that brings them to a sink."""
 
+    points: tuple[str, ...] = ()
+    """The fault points at which the job is killed once each."""
+
     def __init__(self, folder: Path, broker, records: int, batch: int) -> None:
         draw = random.Random(SEED)
         self.folder, self.broker, self.batch = folder, broker, batch
@@ -39,6 +42,9 @@ class Pair:
     def reader(self, expected: readers.Expected) -> readers.Reader:
         """Return a reader that looks at the numbered records all the while."""
         raise NotImplementedError
+
+    sinks: tuple[str, ...] = ("sink",)
+    """Which of the servers are the sink's: two of them, or one of them twice, are killed."""
 
     @property
     def servers(self) -> dict[str, object]:
@@ -111,21 +117,21 @@ def _produce(brokers: str, topic: str, records: list[tuple[str, int]]) -> None:
 
 
 def survives_all(pair: Pair) -> None:
-    """Let the job be killed at every point of publishing and ten times at random, the broker twice, and the sink's server."""
+    """Let the job be killed at its points and ten times at random, the broker twice, and the sink's servers twice."""
     seed = SEED + 1
     print(f"seed {seed}")
     draw = random.Random(seed)
     reader = pair.reader(readers.Expected(pair.records))
     try:
-        for point in (*PUBLISHING, *pair.points):
+        for point in pair.points:
             pair.killed_at(point, 1 if point.startswith("start") else 2)
             reader.check()
         for life in range(10):
             pair.killed_at_random(draw)
             if life in (2, 5):
                 pair.outlives("source", draw)
-            if life == 8:
-                pair.outlives("sink", draw)
+            if life >= 8:
+                pair.outlives(pair.sinks[life % len(pair.sinks)], draw)
             reader.check()
         pair.ends()
     finally:

@@ -7,12 +7,11 @@ the expected rows, and readers that look all the while never see anything else t
 from __future__ import annotations
 
 import json
-import random
 
 import pytest
 
 from chaos import readers
-from chaos.pairs import SEED, Pair, survives_all
+from chaos.pairs import Pair, survives_all
 from chaos.pairs_program import REMOVED_BITS
 from servers.iceberg_rest import iceberg_rest  # noqa: F401
 from tidewheel._connectors.delta.table import TableLocation
@@ -21,7 +20,8 @@ TABLE = "pairs.numbered"
 
 
 class KafkaToLakes(Pair):
-    points = ("table.written", "delta.adding", "delta.added", "iceberg.adding", "iceberg.added")
+    # It is not killed at each fault point: the conformance tests of the sinks do that.
+    sinks = ("sink", "catalog")
 
     def __init__(self, *arguments, catalog, store=None, rest=None) -> None:
         super().__init__(*arguments)
@@ -87,5 +87,4 @@ def test_kafka_to_lakes(tmp_path, durable_kafka, mortal_seaweedfs, iceberg_rest)
         store=mortal_seaweedfs,
         rest=iceberg_rest,
     )
-    pair.outlives("catalog", random.Random(SEED))
     survives_all(pair)

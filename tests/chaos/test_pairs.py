@@ -11,7 +11,7 @@ import random
 import pytest
 
 from chaos import readers
-from chaos.pairs import SEED, Pair, survives_all
+from chaos.pairs import PUBLISHING, SEED, Pair, survives_all
 from servers.postgres_server import Postgres
 from tidewheel import sources
 from tidewheel._connectors.delta.table import TableLocation
@@ -20,7 +20,7 @@ from tidewheel._connectors.delta.table import TableLocation
 class KafkaToKafka(Pair):
     """The server that is killed is both source and sink; aborted transactions leave nothing for readers of committed ones."""
 
-    points = ("kafka.sent", "kafka.committed")
+    points = (*PUBLISHING, "kafka.sent", "kafka.committed")
 
     def __init__(self, *arguments) -> None:
         super().__init__(*arguments)
@@ -48,7 +48,7 @@ class KafkaToKafka(Pair):
 
 
 class KafkaToPostgres(Pair):
-    points = ("postgres.copied", "postgres.marked", "postgres.done")
+    points = (*PUBLISHING, "postgres.copied", "postgres.marked", "postgres.done")
 
     def __init__(self, server: Postgres, *arguments) -> None:
         super().__init__(*arguments)
@@ -74,7 +74,7 @@ class KafkaToPostgres(Pair):
 
 
 class KafkaToDelta(Pair):
-    points = ("table.written", "delta.adding", "delta.added")
+    points = (*PUBLISHING, "table.written", "delta.adding", "delta.added")
 
     def __init__(self, server, *arguments) -> None:
         super().__init__(*arguments)

@@ -43,7 +43,8 @@ class IcebergRest:
         classes = os.pathsep.join([f"{iceberg_rest_jars()}/*", *map(str, hadoop)])
         settings = {
             "CATALOG_REST_PORT": str(self._port),
-            "CATALOG_URI": f"jdbc:sqlite:{self._folder}/catalog.db",
+            # Otherwise one that reads keeps another one from writing, and the server does not try again.
+            "CATALOG_URI": f"jdbc:sqlite:{self._folder}/catalog.db?journal_mode=WAL&busy_timeout=60000",
             "CATALOG_WAREHOUSE": f"file://{self._folder}/lake",
         }
         with (self._folder / "rest.log").open("ab") as log:
