@@ -11,6 +11,7 @@ from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.program import Program, load_job
+from tidewheel._cli.status import duration
 from tidewheel._engine.job_status import table_versions
 from tidewheel._operators.order_checks import order_warnings
 from tidewheel._operators.readers import readers
@@ -51,8 +52,16 @@ def graph(
     if mermaid:
         echo(job.graph.mermaid())
     else:
-        notes = {name: f"reader: {who}" for name, who in readers(job.graph).items()}
+        notes = {name: f"reader: {who}{_alignment(job, name)}" for name, who in readers(job.graph).items()}
         echo(job.graph.text(notes | _tables(job)))
+
+
+def _alignment(job: Job, source: str) -> str:
+    """Return how far a source may be ahead of the others in event time."""
+    if job.align is None:
+        return ""
+    clocked = source in job.plan().clocked()
+    return f", at most {duration(job.align / 1e9)} ahead of the others" if clocked else ", without a clock to align"
 
 
 def _tables(job: Job) -> dict[str, str]:

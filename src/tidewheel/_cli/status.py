@@ -73,7 +73,19 @@ def lines(status: JobStatus) -> list[str]:
             f"clock of the data: {when(status.epoch)} UTC, {duration(abs(status.behind_seconds))} "
             f"{'behind' if status.behind_seconds >= 0 else 'ahead of'} the time of day"
         )
-    return text + _clock_inputs(status) + _error(status)
+    return text + _clock_inputs(status) + _held_back(status) + _error(status)
+
+
+def _held_back(status: JobStatus) -> list[str]:
+    """Return a line for each source that waits for another.
+
+    >>> _held_back(JobStatus("a", True, held_back={"live": (7260.0, "archive"), "other": (None, "archive")}))
+    ['held back: live, 2:01:00 ahead of archive', 'held back: other, until archive has a timestamp']
+    """
+    return [
+        f"held back: {name}, " + (f"until {by} has a timestamp" if lead is None else f"{duration(lead)} ahead of {by}")
+        for name, (lead, by) in status.held_back.items()
+    ]
 
 
 def _clock_inputs(status: JobStatus) -> list[str]:

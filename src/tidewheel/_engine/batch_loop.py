@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -112,19 +112,23 @@ class BatchLoop:
         run_batch: Callable[[Positions, Positions, float], None],
         cancel: Callable[[], None] = lambda: None,
         *,
+        held_back: Callable[[Collection[str]], Collection[str]] = lambda waiting: (),
         thread: Callable[..., threading.Thread] = threading.Thread,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Begin at once. `positions` are those of the newest commit; a source that is not in it begins at its start.
 
         `run_batch` gets the positions at the beginning and at the end of a batch, and for how many seconds the sources were
-        asked; when it returns, the batch is committed. `cancel` makes it fail.
+        asked; when it returns, the batch is committed. `cancel` makes it fail. `held_back` gets the sources with new data, and
+        returns those that the next batch does not read, never all of them.
         """
         self._readers, self._positions, self._trigger = readers, dict(positions), trigger
-        self._run_batch, self._cancel, self._clock = run_batch, cancel, clock
+        self._run_batch, self._cancel, self._clock, self._held_back = run_batch, cancel, clock, held_back
         self._error: BaseException | None = None
         self._stopped = threading.Event()
         self._working = self._waiting = False
+        self._offers: Positions = {}
+        """The next position of each source that is held back: a reader is asked once for each batch."""
         self._done: dict[str, list[Done]] = {}
         """The last batches of each source, if they are to take so long and no longer."""
         self._thread = thread(target=self._run, name="batches", daemon=True)
@@ -177,7 +181,7 @@ class BatchLoop:
                 self._stopped.wait(pause)
                 continue
             began, asked = self._clock(), time.perf_counter()
-            ends = {name: reader.end(starts[name]) for name, reader in self._readers.items()}
+            ends = self._ends(starts)
             look = Look(began, ends != starts, unrecorded, ticked)
             match decide(self._trigger, look):
                 case "end":
@@ -192,6 +196,16 @@ class BatchLoop:
                     worked = time.perf_counter()
                     ticked = tick_of(self._trigger, began)
                     starts, unrecorded = ends, False
+
+    def _ends(self, starts: Positions) -> Positions:
+        """Return the end of the next batch for each source: its beginning, if there is nothing new or the source is held back."""
+        offers = {
+            name: self._offers[name] if name in self._offers else reader.end(starts[name])
+            for name, reader in self._readers.items()
+        }
+        held = self._held_back({name for name, end in offers.items() if end != starts[name]})
+        self._offers = {name: offers[name] for name in held}
+        return {name: starts[name] if name in held else end for name, end in offers.items()}
 
     def _starts(self) -> tuple[Positions, bool]:
         """Return where the first batch begins, and whether that must be committed even if there is nothing new."""

@@ -34,6 +34,8 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """The number of the newest committed batch: the same when this batch runs again, also after a restart."""
     asked: Asked | None = Asked()
     """How long the sources were asked for the batch's data. None: they were not asked, it has no input."""
+    held: frozenset[str] = frozenset()
+    """The inputs of the clock with a source that is held back: their silence does not count."""
     last_epoch: int | None = None
     behind: dict[int, int | None] = {}
     """The shards that got less than `last_epoch`, each with the epoch that it got last. They catch up before the data."""

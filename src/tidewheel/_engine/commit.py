@@ -192,7 +192,7 @@ def epoch_due(state: Manifest, epoch: int | None = None) -> int | None:
 def with_time(manifest: Manifest, base: Manifest, spec: BatchSpec, plan: Plan, reports: Sequence[Report]) -> Manifest:
     """Return the manifest of a computed commit with its fields about time."""
     inputs = plan.inputs()
-    frontiers = advanced(base.frontiers, inputs, [report.frontiers for report in reports], spec.asked)
+    frontiers = advanced(base.frontiers, inputs, [report.frontiers for report in reports], spec.asked, spec.held)
     # A final flush, or a test, delivers an epoch that no input gave.
     known = max((time for time in (base.epoch, spec.epoch) if time is not None), default=None)
     return manifest.replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ from tidewheel._engine.plan import Plan
 from tidewheel._engine.program_code import differs, fingerprint, source_files
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._storage import Store
+from tidewheel._time.alignment import held_back, leads, source_clocks
+from tidewheel._time.frontier import Input
 from tidewheel.errors import ConfigError, CorruptError, NotFound
 
 if TYPE_CHECKING:
@@ -50,6 +53,22 @@ class DeclaredCell(msgspec.Struct, frozen=True):
         return self.type if self.type in SIMPLE_TYPES else ANY
 
 
+class Alignment(msgspec.Struct, frozen=True):
+    """How far a source of a job may be ahead of another in event time."""
+
+    most: int
+    """In ns."""
+    clocked: dict[str, frozenset[str]]
+    """The inputs of the job's clock that each source feeds."""
+    inputs: tuple[Input, ...]
+
+    def held_back(self, newest: Manifest, waiting: Collection[str]) -> dict[str, tuple[int | None, str]]:
+        """Return the sources that wait after a commit, by how many ns each is ahead, and of which; None: it has no time yet."""
+        clocks = source_clocks(newest.frontiers, self.inputs, self.clocked)
+        ahead = leads(clocks, waiting)
+        return {name: ahead[name] for name in sorted(held_back(clocks, waiting, self.most))}
+
+
 class Declaration(msgspec.Struct, frozen=True):
     """What the program of a job's newest run declares."""
 
@@ -58,6 +77,8 @@ class Declaration(msgspec.Struct, frozen=True):
     """The URL that the program gives for its cells, without a login; None: the cells are stored with the state."""
     login: bool = False
     """Whether `cells_at` needs a login, which is not stored."""
+    align: Alignment | None = None
+    """None: sources do not wait for one another."""
     programs: tuple[tuple[str, str], ...] = ()
     """The tokens of the newest runs, each with the fingerprint of its program (`_engine.program_code`)."""
 
@@ -97,7 +118,15 @@ def declared_by(job: ProgramJob) -> Declaration:
     url = None if job.cells_at is None else Url(job.cells_at)
     login = url is not None and url.has_login
     shown = None if url is None else str(url) if login else url.reveal()
-    return Declaration(tuple(map(_declared_cell, job.declared_cells)), shown, login)
+    return Declaration(tuple(map(_declared_cell, job.declared_cells)), shown, login, alignment(job))
+
+
+def alignment(job: ProgramJob) -> Alignment | None:
+    """Return how far a program lets one source be ahead of another."""
+    if job.align is None:
+        return None
+    plan = job.plan()
+    return Alignment(job.align, plan.clocked(), tuple(plan.inputs()))
 
 
 def _declared_cell(cell: JobCell[Any]) -> DeclaredCell:

@@ -19,12 +19,12 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.savepoint import job_at
 from tidewheel._engine.control import cells_of, order_stop
-from tidewheel._engine.declaration import place_of_job
+from tidewheel._engine.declaration import declaration, place_of_job
 from tidewheel._engine.job_lease import Holder, JobLease, LeaseState, LeaseWatch
 from tidewheel._observe.backlog import backlog
 from tidewheel._observe.history import History
-from tidewheel._observe.records import ErrorRecord
-from tidewheel._storage import Store
+from tidewheel._observe.records import ErrorRecord, LagRecord
+from tidewheel._storage import Store, open_store
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import StateError, TidewheelError
 
@@ -77,6 +77,9 @@ class JobStatus(msgspec.Struct, frozen=True):
     """The run whose error it is: of a job that runs, perhaps an earlier one."""
     ended: Literal["stopped", "killed", "failed"] | None = None
     """The end of the last run: in order, killed, or with an error; None: it runs."""
+    held_back: dict[str, tuple[float | None, str]] = {}
+    """The sources of a running job that wait, because they are further ahead in event time than `align` allows: by how many
+    seconds, and of which source; None: that one has no timestamp yet."""
     tables: dict[str, dict[str, int]] = {}
     """The `version` of each reference table, its `rows`, and when it was read from its source (`loaded_at`)."""
     final_commit: int | None = None
@@ -169,12 +172,26 @@ def look(place: JobPlace, newest: Manifest | None, clock: Callable[[], int] = ti
     noted = history.lag(place.job, status.run) if status.running and status.run is not None else None
     if noted is not None:
         rows, files, seconds = backlog(noted)
-        status = msgspec.structs.replace(status, rows_waiting=rows, files_waiting=files, waiting_seconds=seconds)
+        held = _held_back(place, newest, noted)
+        status = msgspec.structs.replace(
+            status, rows_waiting=rows, files_waiting=files, waiting_seconds=seconds, held_back=held
+        )
     worked_at = newest.id.created_at if newest.kind == "batch" else None
     error = history.standing_error(place.job, worked_at)
     if error is not None:
         status = msgspec.structs.replace(status, error=error.text, error_at=error.at, error_run=error.run)
     return status if status.running else msgspec.structs.replace(status, ended=ended(history, newest, lease, error))
+
+
+def _held_back(place: JobPlace, newest: Manifest, noted: LagRecord) -> dict[str, tuple[float | None, str]]:
+    """Return the sources that wait for others, given which of them have unread data."""
+    declared = declaration(open_store(place.state), place.job)
+    if declared is None or declared.align is None:
+        return {}
+    parts = ((name, each) for name, partitions in noted.behind.items() for each in partitions.values())
+    waiting = {name for name, each in parts if each.rows or each.files}
+    ahead = declared.align.held_back(newest, waiting)
+    return {name: (None if lead is None else lead / 1e9, by) for name, (lead, by) in ahead.items()}
 
 
 def _look_at_first_start(job: str, lease: LeaseState, history: History) -> JobStatus:

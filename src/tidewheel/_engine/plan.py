@@ -80,6 +80,20 @@ class Plan:
         inputs = (node.operator.input(node.name) for node in self.nodes)
         return [each for each in inputs if each is not None]
 
+    def clocked(self) -> dict[str, frozenset[str]]:
+        """Return the inputs of the job's clock that each source feeds, for the sources that feed one."""
+        origins: dict[int, frozenset[str]] = {}
+        found: dict[str, frozenset[str]] = {}
+        for node in self.nodes:
+            given = frozenset().union(*(origins[port.node] for port in node.inputs))
+            sources = frozenset((node.name,)) if node.operator.kind == "source" else given
+            each = node.operator.input(node.name)
+            for source in sources if each is not None else ():
+                found[source] = found.get(source, frozenset()) | {node.name}
+            # What follows a clock, such as the results of windows, follows from it.
+            origins[node.id] = sources if each is None else frozenset()
+        return found
+
     def driven_by_time(self) -> bool:
         """Whether anything acts on epochs or schedules."""
         return any(node.operator.driven_by_time for node in self.nodes)

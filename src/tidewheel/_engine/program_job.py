@@ -24,6 +24,7 @@ class ProgramJob(Protocol):
     aliases: dict[str, tuple[str, ...]]
     graph: Graph
     cells_at: str | None
+    align: int | None
 
     @property
     def cells_url(self) -> str:

@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from tidewheel._checkpoint.garbage import collect
@@ -57,6 +57,7 @@ from tidewheel._engine.report import Report
 from tidewheel._engine.stored_names import dropped, idle_aliases
 from tidewheel._state.compaction import merge_due
 from tidewheel._storage import open_store
+from tidewheel._time.alignment import held_back, source_clocks
 from tidewheel._time.now import batch_time
 from tidewheel.errors import CorruptError, FencedError, NotFound, StateError, StorageError
 
@@ -156,11 +157,26 @@ class ChainRun(ABC):
         self._record_end()
         self._to_release.close()
 
-    def spec(self, parallelism: int, local: str, *, epoch: int | None = None, asks: bool = True) -> BatchSpec:
+    def held_back(self, waiting: Collection[str]) -> frozenset[str]:
+        """Return which sources with new data are not read for the next batch: they are too far ahead in event time."""
+        if self.job.align is None:
+            return frozenset()
+        clocks = source_clocks(self.head.frontiers, self.plan.inputs(), self.plan.clocked())
+        return held_back(clocks, waiting, self.job.align)
+
+    def spec(
+        self,
+        parallelism: int,
+        local: str,
+        *,
+        epoch: int | None = None,
+        asks: bool = True,
+        held: Collection[str] = (),
+    ) -> BatchSpec:
         """Decide all that is the same for every task of the next batch.
 
         It carries the merged epoch of the commits so far, or the one given here, if that is new to the steps. `asks`
-        tells whether it is a batch for which the sources were asked for data.
+        tells whether it is a batch for which the sources were asked for data, `held` which sources are held back.
         """
         sequence = self.head.sequence + 1
         asked = self.poll_clock.begin()
@@ -182,6 +198,7 @@ class ChainRun(ABC):
             now=now,
             after=self.head.batch,
             asked=asked if asks else None,
+            held=frozenset(name for source, names in self.plan.clocked().items() if source in held for name in names),
             last_epoch=last,
             behind=self.head.behind,
             epoch=epoch,

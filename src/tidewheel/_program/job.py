@@ -73,6 +73,7 @@ class Job:
         snapshot_every: int | None = None,
         grace: Duration | Literal[0] = "10 min",
         cells: str | None = None,
+        align: Duration | None = None,
     ) -> None:
         """Create a job with a name and a state URL.
 
@@ -92,6 +93,9 @@ class Job:
           again. None writes a shard again when its changes outweigh it, and merges the changes until then, which writes
           the least data. A small number makes a start on a new machine faster.
         - `cells`: the URL of the job's cells, such as `etcd://host:2379/jobs`. None stores them next to the state.
+        - `align`: how far one source may be ahead of another in event time, such as "1 hour", so that a backfill does not
+          collect the other sources' messages in state. A source that is further ahead is not read until the others have
+          caught up. It can be changed at any time.
         """
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise GraphError(
@@ -118,6 +122,8 @@ class Job:
         self.snapshot_every = snapshot_every
         self.grace = nanoseconds(grace or "0 s", "grace")
         """The minimum age in ns of a file to be deleted."""
+        self.align = None if align is None else nanoseconds(align, "align", least=1)
+        """How many ns a source may be ahead of another in event time; None: any."""
         self.graph = Graph()
         self.cells_at = None if cells is None else absolute(cells)
         self._cells: dict[str, JobCell[Any]] = {}

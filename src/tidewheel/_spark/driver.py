@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -137,6 +137,8 @@ class Driver:
         self.error: BaseException | None = None
         self.failed_batch: int | None = None
         self._polls = 0
+        self._held: Collection[str] = ()
+        """The sources that the next batch does not read, because they are too far ahead in event time."""
         self._late: Counter[str] = Counter()
         self._interrupts = Interrupts(self)
         self._stop = threading.Event()
@@ -422,7 +424,12 @@ class Driver:
             jobs.cancel,
             # Such a thread has the properties of the caller's jobs, a scheduler pool for example.
             thread=threading.Thread if is_connect(self.spark) else InheritableThread,
+            held_back=self._hold_back,
         )
+
+    def _hold_back(self, waiting: Collection[str]) -> Collection[str]:
+        self._held = self.run.held_back(waiting)
+        return self._held
 
     def _await(self, loop: BatchLoop) -> None:
         try:
@@ -573,7 +580,7 @@ class Driver:
 
     def _spec(self, *, epoch: int | None = None, asks: bool = True) -> BatchSpec:
         wanted = self._parallelism if self._auto is None else self._auto.tasks
-        return self.run.spec(wanted, self._local_everywhere, epoch=epoch, asks=asks)
+        return self.run.spec(wanted, self._local_everywhere, epoch=epoch, asks=asks, held=self._held)
 
     @property
     def _local_everywhere(self) -> str:

@@ -6,7 +6,7 @@ one clock: the merged epoch is the minimum over the inputs that are not idle, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -82,11 +82,16 @@ class Input:
 
 
 def advanced(
-    frontiers: Frontiers, inputs: Iterable[Input], seen: Iterable[Seen], asked: Asked | None
+    frontiers: Frontiers,
+    inputs: Iterable[Input],
+    seen: Iterable[Seen],
+    asked: Asked | None,
+    held: Collection[str] = (),
 ) -> dict[str, Frontier]:
     """Return the inputs' frontiers after a batch, given what each task saw.
 
-    A new input has not been silent, though it has no epoch yet. If nobody polled for data (None), no input was silent.
+    A new input has not been silent, though it has no epoch yet. If nobody polled for data (None), no input was silent. An
+    input is not silent either while a source of it is held back (`held`): it has data that the run does not read.
     Once a step has partitions, only these count. A frontier never goes back; inputs that the program no longer has
     are forgotten, and so are partitions that have been idle for a day. The most advanced partition of each step
     stays: if all are idle, it shows the step's progress.
@@ -98,7 +103,9 @@ def advanced(
         if (each := known.get(operator_of(name))) is not None and not ("/" in name and each.whole)
     }
     after = {
-        name: frontier if asked is None else known[operator_of(name)].silent(frontier, asked)
+        name: frontier
+        if asked is None or operator_of(name) in held
+        else known[operator_of(name)].silent(frontier, asked)
         for name, frontier in before.items()
     }
     for part in seen:

@@ -267,6 +267,23 @@ def test_graph_as_text_and_as_mermaid(program):
     assert call("graph", program, "--mermaid").stdout.startswith("flowchart LR")
 
 
+def test_graph_says_which_sources_wait_for_one_another(tmp_path):
+    program = tmp_path / "aligned.py"
+    program.write_text(
+        "from tidewheel import Job, sinks, sources\n"
+        "job = Job('aligned', state='memory:aligned', align='1 hour')\n"
+        "timed = job.source('in', sources.iterable([])).event_time('at', max_delay='0 s')\n"
+        "timed.sink('out', sinks.discard())\n"
+        "timed.late.sink('late', sinks.discard())\n"
+        "job.source('plain', sources.iterable([])).sink('other', sinks.discard())\n"
+    )
+    lines = call("graph", str(program)).stdout.splitlines()
+    assert [" ".join(line.split()) for line in lines if "source" in line] == [
+        "in source, reader: arrow, at most 1:00:00 ahead of the others",
+        "plain source, reader: arrow, without a clock to align",
+    ]
+
+
 def test_graph_refuses_the_sources_that_a_start_refuses(tmp_path):
     program = tmp_path / "untold.py"
     lines = "from tidewheel import Job, sinks, sources\njob = Job('untold', state='memory:untold')\n"

@@ -79,6 +79,34 @@ def run(loop: BatchLoop) -> None:
     assert loop.await_end(60)
 
 
+def test_a_source_that_is_held_back_is_not_read_and_is_asked_once_for_each_batch():
+    class Asked(Numbers):
+        asked = 0
+
+        def end(self, start):
+            self.asked += 1
+            return super().end(start)
+
+    ahead, last, batches, asked_about = Asked(20), Numbers(30), [], []
+
+    def held_back(waiting):
+        asked_about.append(set(waiting))
+        return {"ahead"} if waiting == {"ahead", "last"} else ()
+
+    run(
+        BatchLoop(
+            {"ahead": ahead, "last": last},
+            {},
+            Trigger(ends=True),
+            lambda starts, ends, _: batches.append(ends),
+            held_back=held_back,
+        )
+    )
+    assert [(ends["ahead"], ends["last"]) for ends in batches] == [(0, 10), (0, 20), (0, 30), (10, 30), (20, 30)]
+    assert asked_about[-2:] == [{"ahead"}, set()]
+    assert ahead.asked == 3
+
+
 def test_a_bounded_run_reads_all_existing_data_within_the_limits():
     seen = []
     one, other = Numbers(25), Numbers(5)

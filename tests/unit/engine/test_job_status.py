@@ -90,6 +90,26 @@ def test_the_backlog_of_a_run_is_shown_as_last_seen(job):
     assert look(place(job), newest(job)).files_waiting is None
 
 
+def test_a_source_that_is_held_back_is_named_with_its_lead_while_the_other_has_data():
+    job = Job("job", state=f"memory:unit-job-status-{next(_names)}", align="1 minute")
+    for name in ("archive", "live"):
+        timed = job.source(name, lambda spark: None).event_time("at", unit="ns", max_delay="0 s", name=f"{name}-clock")
+        timed.sink(f"{name}-out", collect())
+        timed.late.sink(f"{name}-late", collect())
+    with MemoryRun(job) as run:
+        run.batch({"archive": [{"at": 10 * SECOND}], "live": [{"at": 7270 * SECOND}]})
+        history = RunHistory(open_store(job.state), job.name, run.run.token, keep_seconds=60)
+        history.waited({"archive": {"f": Behind(0, 0.0, 2)}, "live": {"t/0": Behind(5)}})
+        history.close()
+        status = look(place(job), newest(job))
+        assert status.held_back == {"live": (7260.0, "archive")}
+        assert "held back: live, 2:01:00 ahead of archive" in lines(status)
+        history = RunHistory(open_store(job.state), job.name, run.run.token, keep_seconds=60)
+        history.waited({"archive": {"f": Behind(0, 0.0, 0)}, "live": {"t/0": Behind(5)}})
+        history.close()
+        assert look(place(job), newest(job)).held_back == {}
+
+
 def test_the_inputs_that_hold_the_clock_back_are_named():
     one = NEWEST.replace(frontiers={"orders": Frontier(40 * SECOND)})
     assert len(lines(status_of(one, FREE, 103 * SECOND))) == 4

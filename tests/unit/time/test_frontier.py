@@ -36,6 +36,12 @@ def test_an_input_is_silent_while_it_is_asked_and_has_nothing():
     assert advanced(silent, [A], [{"a": 6}], Asked(waited=3)) == {"a": Frontier(6)}
 
 
+def test_an_input_whose_source_is_held_back_is_not_silent():
+    """Otherwise it would become idle, and its messages late, while the run does not read them."""
+    assert advanced({"a": Frontier(5)}, [A], [], Asked(waited=99), {"a"}) == {"a": Frontier(5)}
+    assert advanced({"a/0": Frontier(5, 4)}, [A], [], Asked(waited=99), {"a"}) == {"a/0": Frontier(5, 4)}
+
+
 def test_the_first_batch_of_a_run_makes_no_input_more_silent():
     assert advanced({"a": Frontier(5, 4)}, [A], [], Asked()) == {"a": Frontier(5, 4)}
 
