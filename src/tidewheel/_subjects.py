@@ -30,7 +30,9 @@ class Subject(NamedTuple):
 SUBJECTS = {
     "_cells.tickets": Subject(cells="signed.TicketIssuer signed.TicketValidator"),
     "_connectors.delta": Subject(sinks="sink.delta", tables="reference_table.delta"),
+    "_connectors.delta_history": Subject("_connectors.delta", sources="source.delta"),
     "_connectors.iceberg": Subject(sinks="sink.iceberg"),
+    "_connectors.iceberg_history": Subject("_connectors.iceberg", sources="source.iceberg"),
     "_connectors.kafka": Subject(sinks="sink.kafka", sources="chain.chain source.kafka"),
     "_connectors.mqtt": Subject("fleet", connectors="bridge.MqttBridge", sinks="sink.mqtt", sources="source.mqtt"),
     "_connectors.nats": Subject(sinks="sink.nats", sources="source.nats"),

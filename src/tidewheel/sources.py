@@ -11,13 +11,28 @@ from tidewheel._core.text import no_attribute
 from tidewheel._subjects import added, load
 
 if TYPE_CHECKING:
+    from tidewheel._connectors.delta_history.source import delta
+    from tidewheel._connectors.iceberg_history.source import iceberg
     from tidewheel._connectors.kafka.chain import chain
     from tidewheel._connectors.kafka.source import kafka
     from tidewheel._connectors.mqtt.source import mqtt
     from tidewheel._connectors.nats.source import nats
     from tidewheel.fleet._inbox.source import inbox
 
-__all__ = ["Source", "chain", "dataframe", "files", "inbox", "iterable", "kafka", "mqtt", "nats", "rate"]
+__all__ = [
+    "Source",
+    "chain",
+    "dataframe",
+    "delta",
+    "files",
+    "iceberg",
+    "inbox",
+    "iterable",
+    "kafka",
+    "mqtt",
+    "nats",
+    "rate",
+]
 
 if not TYPE_CHECKING:  # To a type checker, a module with such a function would have every name.
     __all__ = [name for name in __all__ if name in globals() or name in added("sources")]

@@ -25,7 +25,8 @@ def history(rows, columns="partition int, offset long, n long"):
 
 
 def seam_of(rows, by="offset", topic="orders"):
-    return end_of_history(sources.iterable(rows, batch_size=3).open(), by, topic, "the history")
+    reader = sources.iterable(rows, batch_size=3).open()
+    return end_of_history(reader, reader.start(), by, topic, "the history")
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50)), min_size=1, unique=True), st.data())

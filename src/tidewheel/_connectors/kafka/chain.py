@@ -27,6 +27,8 @@ from tidewheel.errors import ConfigError, ConnectorError, StateError
 FOUND = faults.declare("chain.found", "a chain has found its seam, and no commit has it")
 CROSSED = faults.declare("chain.crossed", "a chain has planned its first batch of the topic, and no commit has it")
 
+_IN_BYTES = ("files", "delta-history", "iceberg-history")
+"""The kinds of sources that measure a batch in bytes."""
 _BYTES_PER_RECORD = 100
 """The estimated size of a record in files, so that batches of both parts are limited in one unit."""
 
@@ -42,7 +44,8 @@ def chain(
 ) -> Source:
     """Read history first, then a topic from where the history ends: each record once, and in the order of time.
 
-    - `first`: the history, such as `files("archive/")`. Its columns are those of the source.
+    - `first`: the history, such as `files("archive/")`, `delta("s3://lake/orders")` or `iceberg("shop.orders", catalog=…)`. Its
+      columns are those of the source.
     - `then`: a `kafka(…)`. Its own `start` is not used.
     - `by`: what divides the two. "offset": the history has the columns `partition` and `offset` of the topic (and `topic`,
       if there are several). Otherwise the name of a time column: the history has all records before a time, and the topic
@@ -175,15 +178,15 @@ class ChainSource(Source):
         self.then.open().close()
         return reader
 
-    def found_seam(self) -> Seam:
-        """Return the seam that the program names, or the end of the history."""
+    def found_seam(self, start: Position) -> Seam:
+        """Return the seam that the program names, or the end of the history that is read from `start` on."""
         given, by = self.joint.given, self.joint.by
         topic = _only_topic(self.then)
         if given is not None:
             return given
         with closing(self.first.open()) as reader:
             reader.project(columns_of_seam(by, topic))
-            return end_of_history(reader, by, topic, self.first.describe())
+            return end_of_history(reader, start, by, topic, self.first.describe())
 
     def start_of_topic(self, seam: Seam) -> Position:
         """Return the position of the topic at a seam; raise an error if the topic does not reach back to it."""
@@ -252,7 +255,7 @@ class ChainReader(SourceReader):
                     f"{source.first.describe()} has the column {', '.join(map(repr, lacking))}, and messages of a topic have "
                     f"{', '.join(topics.names)}; give the chain a codec= that decodes messages into such records"
                 )
-        self._scale = _BYTES_PER_RECORD if source.first.kind == "files" else 1
+        self._scale = _BYTES_PER_RECORD if source.first.kind in _IN_BYTES else 1
         self.project(first.schema.names)
 
     def project(self, names: Sequence[str]) -> None:
@@ -265,8 +268,9 @@ class ChainReader(SourceReader):
             self._then.project([name for name in wanted if name in topics])
 
     def start(self) -> Position:
-        seam = self._source.found_seam()
-        place = _Place(self._first.start(), self._source.start_of_topic(seam), seam)
+        first = self._first.start()
+        seam = self._source.found_seam(first)
+        place = _Place(first, self._source.start_of_topic(seam), seam)
         faults.point(FOUND)
         return place.position()
 

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidewheel._checkpoint.manifest import Position
 from tidewheel._connectors.bad_lines import BAD_LINE, parted
 from tidewheel._connectors.source import SourceReader
 from tidewheel.errors import ConfigError, ConnectorError
@@ -100,11 +101,14 @@ def microseconds(batch: pa.RecordBatch, column: str) -> pa.Array:
     return times.cast(pa.timestamp("us", times.type.tz), safe=False).cast(pa.int64())
 
 
-def end_of_history(reader: SourceReader, by: str, topic: str | None, describe: str) -> Seam:
-    """Read the columns that decide, and return the seam right after the last record of the history."""
+def end_of_history(reader: SourceReader, start: Position, by: str, topic: str | None, describe: str) -> Seam:
+    """Read the columns that decide, from `start` on, and return the seam right after the last record of the history.
+
+    The position says which version of a table is read: the seam is the end of that version, not of a newer one.
+    """
     offsets: dict[str, int] = {}
     latest: int | None = None
-    position = reader.start()
+    position = start
     while (end := reader.end(position)) != position:
         for split in reader.splits(position, end, 1):
             for batch in split.read():
