@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from tidewheel._connectors.source import Source, Unread
 from tidewheel._core import logs
+from tidewheel._engine.datasets import datasets_of
 from tidewheel._engine.figures import CommitListener, Figures, operator_records
 from tidewheel._engine.phases import Phases
 from tidewheel._observe.lag import LagMonitor
+from tidewheel._observe.lineage import Lineage, is_configured
 from tidewheel._observe.records import Behind
 from tidewheel._observe.run_history import RunHistory
 from tidewheel._observe.tracing import Tracing
@@ -19,6 +21,8 @@ from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel.errors import FencedError, HeldError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tidewheel._engine.run import ChainRun
     from tidewheel._observe.metrics import Metrics
 
@@ -26,7 +30,7 @@ _LOG = logs.logger(__name__)
 
 
 class RunReporter:
-    """Begins and ends with a run. No method of it raises or waits, but `close`, which waits for the history's last part."""
+    """Begins and ends with a run. No method of it raises, and only `close` waits: for the last history and lineage."""
 
     def __init__(
         self,
@@ -60,12 +64,15 @@ class RunReporter:
             run.tables.failed = metrics.refresh_failed
         self._figures = Figures(run.plan, listeners, node)
         self._lag: LagMonitor | None = None
+        self._lineage: Lineage | None = None
         if listeners:
             run.figures = self._figures
 
-    def started(self) -> None:
-        """The run has the job."""
+    def started(self, columns: Mapping[str, pa.Schema] | None = None) -> None:
+        """The run has the job. `columns` are those of its sources, by name."""
         from tidewheel import __version__
+
+        self._begin_lineage(columns or {}, __version__)
 
         # Only now: what the run found may have changed the plan.
         self._figures.plan = self._run.plan
@@ -85,6 +92,13 @@ class RunReporter:
             self._metrics.claimed(self._run.token, __version__)
         _LOG.info("run %s has the job, from commit %s on", self._run.token, self._sequence())
 
+    def _begin_lineage(self, columns: Mapping[str, pa.Schema], version: str) -> None:
+        try:
+            if is_configured():
+                self._lineage = Lineage(self._run.job.name, version, datasets_of(self._run.plan, columns))
+        except Exception:
+            _LOG.exception("the run has no lineage")
+
     @contextmanager
     def batch(self, number: int | None) -> Iterator[Phases]:
         """Have the time of a batch taken, and its trace, in a block; what is logged in it is of this run."""
@@ -95,6 +109,8 @@ class RunReporter:
             finally:
                 trace.spans = phases.spans()
                 trace.attributes = {"tidewheel.sequence": self._sequence() or 0}
+        if self._lineage is not None:
+            self._lineage.committed()
 
     def turned(self, waiting: bool = False) -> None:
         """The run's loop has turned; `waiting`: its sources have nothing that it has not read."""
@@ -113,6 +129,8 @@ class RunReporter:
             # In a fleet shards change hands every now and then, and that is no failure.
             if self._history is not None and not (fenced and self._node):
                 self._history.failed(error, batch, restarted=restarted)
+            if self._lineage is not None and not restarted:
+                self._lineage.failed(error)
         except Exception:
             _LOG.exception("an error cannot be noted")
 
@@ -124,6 +142,8 @@ class RunReporter:
             self._lag.close()
         if self._metrics is not None:
             self._metrics.ended()
+        if self._lineage is not None:
+            self._lineage.close()
         if self._history is not None:
             self._history.close(self._figures.sizes.by_shard)
 

@@ -223,7 +223,7 @@ class Driver:
         self.run.check_sources = self._check_sources
         self._enter("claiming")
         self.run.begin()
-        self.reporter.started()
+        self.reporter.started(self.sources.schemas)
         self._with_restarts()
 
     def _check_open(self) -> None:
