@@ -17,11 +17,12 @@ from confluent_kafka import Consumer, Producer
 
 from servers.kafka_server import Kafka
 from servers.registry_server import registry  # noqa: F401
-from tidewheel import Job, RunOptions, codecs, sinks, sources
+from servers.stores import free_ports
+from tidewheel import Job, RunOptions, StoredJob, codecs, sinks, sources
 from tidewheel._core import pickling
 from tidewheel._operators.stateless.decode import decode_all
-from tidewheel.errors import ConfigError, ConnectorUnavailable, Retry
-from tidewheel.testing import run_in_memory
+from tidewheel.errors import ConfigError, ConnectorUnavailable, NotFound, Retry
+from tidewheel.testing import MemoryRun, run_in_memory
 
 PASSWORD = "hunter2-and-more"
 ORDER = {
@@ -177,6 +178,19 @@ def test_an_incompatible_schema_is_refused_before_anything_is_committed(spark, t
     ):
         job.run(until="end", options=RunOptions(spark=spark, local=str(tmp_path / "local")))
     assert registry.ask("GET", f"/subjects/{name}-value/versions") == [1]
+    assert read_all(kafka, name, 0) == []
+
+
+def test_a_registry_that_is_down_refuses_the_start_before_anything_is_read(kafka: Kafka):
+    name = topic()
+    kafka.create(name)
+    job = Job(name, state=f"memory:{name}", n_shards=2)
+    codec = codecs.avro(ORDER, registry=f"http://127.0.0.1:{free_ports(1)[0]}")
+    job.source("in", sources.iterable([])).sink("out", sinks.kafka(kafka.brokers, name, codec=codec))
+    with pytest.raises(ConnectorUnavailable, match="schema registry"), MemoryRun(job):
+        pytest.fail("the run has begun")
+    with pytest.raises(NotFound):
+        StoredJob(name, state=job.state).show()
     assert read_all(kafka, name, 0) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 import re
 import shutil
@@ -26,6 +27,7 @@ from tidewheel.fleet._inbox import Block
 from tidewheel.fleet._inbox.dead_letters import letter
 from tidewheel.fleet._inbox.stream import InboxReader, InboxSettings
 from tidewheel.sources import inbox
+from tidewheel.testing.connectors import SourceConformance, SourceHarness
 
 
 @dataclass
@@ -45,6 +47,33 @@ def fill(url, numbers, n_shards=4):
             router.route(f"u{number % 5}", {"user": f"u{number % 5}", "amount": number, "more": [1]})
             if number % 10 == 9:
                 router.flush()
+
+
+class Inbox(SourceHarness):
+    exact_limit = False
+
+    def __init__(self, url):
+        self.url = url
+        open_inbox(url, 4).close()
+
+    def source(self, *, max_records=None):
+        return inbox(self.url, max_events=max_records)
+
+    def append(self, payloads):
+        with open_inbox(self.url, 4) as opened, Router(opened) as router:
+            for number, payload in enumerate(payloads):
+                router.route(number, {"text": payload.decode()})
+                if number % 5 == 4:
+                    router.flush()
+
+    def payload(self, row):
+        return json.loads(row["value"])["text"].encode()
+
+
+class TestAnInbox(SourceConformance):
+    @pytest.fixture
+    def harness(self, url):
+        return Inbox(url)
 
 
 CLICKS = pa.schema([("user", pa.string()), ("amount", pa.int64())])
