@@ -81,7 +81,8 @@ class Avro(SchemaCodec):
         try:
             self.given = None if schema is None else json.loads(schema) if isinstance(schema, str) else dict(schema)
             self.schema = None if self.given is None else fastavro.parse_schema(self.given)
-            check_arrays(self.schema)
+            if self.schema is not None:
+                check_arrays(self.schema)
         except Exception as error:
             raise ConfigError(f"the Avro schema cannot be used: {type(error).__name__}: {error}") from error
         self.shape = declared_shape(self.name, declared)
