@@ -143,7 +143,7 @@ def read_from_memory(patch: Any) -> None:
 @plant("cell", 141, "and was")
 def append_does_not_look_back(patch: Any) -> None:
     """A writer that was suspended, and does not check whether its base was removed meanwhile."""
-    patch.setattr(Chain, "_stands", lambda *_: True)
+    patch.setattr(Chain, "_is_current", lambda *_: True)
 
 
 # Leases.
