@@ -27,7 +27,7 @@ from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import epoch_due, is_computed, next_shards
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import check_program
-from tidewheel._engine.evolve import fitted
+from tidewheel._engine.evolve import continuing, fitted
 from tidewheel._engine.key_kinds import without_state
 from tidewheel._engine.local_tasks import LocalTasks, MakeStep
 from tidewheel._engine.plan import Plan
@@ -257,7 +257,8 @@ def _ran(
     plan: Plan, store: Store, batch: _Batch, runtime: Runtime | None = None, make_step: MakeStep | None = None
 ) -> Iterator[_Ran]:
     """Run the batch once and provide its results. `make_step` makes tasks of this process that observe their messages."""
-    recorded, committed = recording(plan), batch.committed
+    # As at the start of a run, steps continue state that an older version stored in another layout.
+    recorded, committed = recording(continuing(plan, batch.base.operators, {})), batch.committed
     runtime = runtime or LocalRuntime()
     with runtime.place(store, plan.job) as (url, local):
         spec = _spec(store, batch.base, committed, url, local)
