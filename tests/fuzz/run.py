@@ -7,6 +7,7 @@ with another status than 0 then.
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -54,6 +55,8 @@ def main() -> int:
         if ran.returncode:
             failed.append(name)
             print(ran.stderr[-3000:], ran.stdout[-1500:], flush=True)
+        else:
+            shutil.rmtree(corpus)
     print(f"{len(failed)} targets failed: {failed}")
     return 1 if failed else 0
 

@@ -94,9 +94,13 @@ def target(
 
 
 @functools.cache
-def folder() -> Path:
+def _temporary() -> tempfile.TemporaryDirectory[str]:
     shared = "/dev/shm"
-    return Path(tempfile.mkdtemp(prefix="tidewheel-fuzz-", dir=shared if os.path.isdir(shared) else None))
+    return tempfile.TemporaryDirectory(prefix="tidewheel-fuzz-", dir=shared if os.path.isdir(shared) else None)
+
+
+def folder() -> Path:
+    return Path(_temporary().name)
 
 
 @functools.cache
