@@ -13,7 +13,7 @@ TARGET ?=
 .PHONY: help setup demo fleet-demo kafka etcd java browser test test-unit test-again soak fuzz simulate matrix lint docs site recording wheel release lock clean \
 	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
 	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency bench-enrich bench-switch \
-	bench-standby bench-autoscale bench-recovery bench-lake
+	bench-standby bench-autoscale bench-recovery bench-lake bench-cluster
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -128,6 +128,9 @@ bench-switch: setup  ## how long a running job pauses while another program take
 
 bench-recovery: setup  ## recovery, rescaling, forks and savepoints at 0.1 and 1 GB of state on S3 (BENCH=--full: 10 GB)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.recovery $(BENCH)
+
+bench-cluster: setup  ## a job on three one-core workers, next to a plain shuffle there
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.cluster $(BENCH)
 
 bench-autoscale: setup  ## the number of tasks of a job whose load rises and falls
 	@$(BIN)/python -m benchmarks.autoscale $(BENCH)

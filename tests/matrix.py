@@ -29,6 +29,7 @@ BYTECODE = ("tests/unit/core/test_bytecode_reads.py", "tests/unit/core/test_byte
 CLASSIC = (
     *ACCEPTANCE,
     "tests/integration/spark/test_partitioning.py",
+    "tests/integration/spark/test_placement.py",
     # Limits of batches hold on every Spark.
     "tests/integration/connectors/test_source_iterable.py",
     "tests/integration/connectors/test_source_nats.py",

@@ -14,6 +14,7 @@ from tidewheel._checkpoint.shard_map import ShardMap
 from tidewheel._checkpoint.state_files import file_store, shard_by_shard_opener
 from tidewheel._core import faults
 from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.report import Visits
 from tidewheel._engine.shards import task_of
 from tidewheel._state.bounded_files import BoundedFiles
 from tidewheel._state.key_run import KeyRun
@@ -136,6 +137,11 @@ class BatchState:
     def caught_up(self) -> int:
         """Bytes of state files that the local copies took in."""
         return 0 if self._opened is None else self._opened.caught_up
+
+    @property
+    def visits(self) -> Visits:
+        """How many shards the task has opened, and how many of them had a stale copy here."""
+        return Visits() if self._opened is None else Visits(*self._opened.visits(), self._opened.stale_bytes)
 
     def close(self) -> None:
         """Release the local copies."""

@@ -198,6 +198,9 @@ def record_of(
         called=_called(counts),
         failed=own["failed"],
         tables={name: (table.version, table.rows) for name, table in manifest.tables.items()},
+        visits=sum(report.visits.shards for report in reports),
+        stale_visits=sum(report.visits.stale for report in reports),
+        stale_bytes=sum(report.visits.stale_bytes for report in reports),
     )
 
 

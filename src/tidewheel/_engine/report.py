@@ -37,6 +37,16 @@ class Attempt(NamedTuple):
     """Different for every attempt of a run."""
 
 
+class Visits(NamedTuple):
+    """How the local copies of the shards with state were that tasks have opened."""
+
+    shards: int = 0
+    stale: int = 0
+    """How many lacked more than the shard's newest commit: the host has no copy, or other hosts had worked on the shard."""
+    stale_bytes: int = 0
+    """Bytes of state files that these copies took in."""
+
+
 class Report(msgspec.Struct, frozen=True):
     """What one task did in a batch."""
 
@@ -86,6 +96,7 @@ class Report(msgspec.Struct, frozen=True):
     """By step and shard, how many more keys have state than as of the base."""
     caught_up: int = 0
     """Bytes of state files that local copies took in."""
+    visits: Visits = Visits()
     began: int = 0
     """When the task began, in ns since 1970, by the clock of its host."""
     took: float = 0.0

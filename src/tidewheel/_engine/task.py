@@ -417,6 +417,7 @@ class TaskStep:
             stored=self.state.sizes() if self.spec.figures else {},
             grown=self.state.grown,
             caught_up=self.state.caught_up,
+            visits=self.state.visits,
             began=self.began,
             took=time.perf_counter() - self._began,
             idle=self.idle,

@@ -115,6 +115,8 @@ _ROWS: tuple[tuple[str, Kind, str, tuple[str, ...]], ...] = (
     ("snapshots_written", "counter", "Snapshots of shards.", ()),
     ("snapshot_bytes", "counter", "Bytes of snapshots.", ()),
     ("caught_up_bytes", "counter", "Bytes of state files applied to local copies.", ()),
+    ("shard_visits", "counter", "Shards with state that tasks opened.", ()),
+    ("stale_shard_visits", "counter", "Of these, shards without an up-to-date local copy on the host of the task.", ()),
     ("local_disk_free_bytes", "gauge", "Free space on the disk with the driver's local copies.", ()),
     ("local_disk_size_bytes", "gauge", "Size of that disk.", ()),
     # Sinks.

@@ -145,6 +145,8 @@ class Metrics(Collector):
             self._add("snapshots_written", record.snapshots)
             self._add("snapshot_bytes", record.snapshot_bytes)
             self._add("caught_up_bytes", record.caught_up_bytes)
+            self._add("shard_visits", record.visits)
+            self._add("stale_shard_visits", record.stale_visits)
             for sink, published in record.published.items():
                 self._add("sink_rows_published", published.rows, sink)
                 self._observe("sink_publish_seconds", published.seconds, sink)

@@ -146,6 +146,12 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     """Records that do not meet an expectation (`expect`)."""
     tables: dict[str, tuple[int, int]] = {}
     """The version and the number of rows of each reference table that the batch used."""
+    visits: int = 0
+    """The number of shards with state that tasks have opened."""
+    stale_visits: int = 0
+    """How many of these had no local copy where the task ran, or one that lacked more than the shard's newest commit."""
+    stale_bytes: int = 0
+    """The part of `caught_up_bytes` that went into such copies."""
 
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidewheel._core import pickling
 from tidewheel._core.own_code import own_code
+from tidewheel._core.pandas_warning import ignore_pandas_warning
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan, source_key
 from tidewheel._engine.task_layout import DEFAULT_LIMITS, Layout, SplitsByTask, TaskLimits
@@ -24,6 +25,7 @@ from tidewheel._spark.cluster import is_connect, name_jobs
 from tidewheel._spark.entry import LevelTasks
 from tidewheel._spark.modules import direct
 from tidewheel._spark.partitioning import partitioned
+from tidewheel._spark.placement import Placement
 from tidewheel._spark.worker_pool import WorkerPool
 from tidewheel.errors import ConfigError
 
@@ -43,8 +45,9 @@ class Program(TaskRunner):
         """Take the plan, the session that runs its tasks, and the columns of each source."""
         self.plan, self.limits = plan, limits
         self._session = session
-        self._partitions: dict[int, RDD[None]] = {}
-        """The RDDs of plain jobs, by their number of tasks; each is made once."""
+        self._placement = Placement(session)
+        self._partitions: dict[int, tuple[list[str] | None, RDD[None]]] = {}
+        """What plain jobs run on, by the number of their tasks, and where the tasks should run."""
         self._bytes = pickled(plan)
         self._digest = hashlib.sha256(self._bytes).hexdigest()
         columns = next(iter(schemas.values())) if len(schemas) == 1 else None
@@ -58,22 +61,34 @@ class Program(TaskRunner):
     def run(self, layout: Layout) -> list[bytes]:
         """Run the tasks in Spark: as a query if messages are shuffled or the session is one of Connect, else as a plain job."""
         name_jobs(self._session, job_name(layout.spec, layout.levels))
-        if layout.shuffles:
-            return _reports_in(self._tail(self._read_by(layout, layout.levels[:1]), layout.spec, layout.levels[0] + 1))
-        if is_connect(self._session):
-            return _reports_in(self._read_by(layout, layout.levels))
-        # Planning a query takes longer than a small batch.
-        context, tasks = self._session.sparkContext, len(layout.splits)
-        if tasks not in self._partitions:
-            self._partitions[tasks] = context.parallelize([None] * tasks, tasks)
+        ignore_pandas_warning()
+        try:
+            if layout.shuffles:
+                first = self._read_by(layout, layout.levels[:1])
+                return _reports_in(self._tail(first, layout.spec, layout.levels[0] + 1))
+            if is_connect(self._session):
+                return _reports_in(self._read_by(layout, layout.levels))
+            # Planning a query takes longer than a small batch.
+            return self._run_plain(layout)
+        except Exception:
+            self._placement.failed()
+            raise
+
+    def _run_plain(self, layout: Layout) -> list[bytes]:
+        tasks = len(layout.splits)
+        hosts, (placed, partitions) = self._placement.hosts(tasks), self._partitions.get(tasks, (None, None))
+        if partitions is None or placed != hosts:
+            partitions = self._placement.partitions(tasks, hosts)
+            self._partitions[tasks] = hosts, partitions
         level = self._level(layout.spec, layout.levels, layout.splits)
-        reports: list[bytes] = context.runJob(self._partitions[tasks], level.reports)
+        reports: list[bytes] = self._session.sparkContext.runJob(partitions, level.reports)
         return reports
 
     def run_with_frames(self, layout: Layout, frames: Mapping[int, DataFrame]) -> list[bytes]:
         """Run a batch with rows that Spark has read, by the number of their source, next to the splits that tasks read."""
         spec = layout.spec
         name_jobs(self._session, job_name(spec, layout.levels))
+        ignore_pandas_warning()
         # The splits first: a task finds its own by the number of its partition.
         parts = [self._read_by(layout, range(1))] if any(layout.splits) else []
         for number, frame in frames.items():
@@ -98,10 +113,11 @@ class Program(TaskRunner):
 
     def _tail(self, rows: DataFrame, spec: BatchSpec, first: int) -> DataFrame:
         """Return the levels from `first` on, fed with wire rows. A task gets its rows in the order of their sources."""
+        hosts = self._placement.hosts(spec.parallelism)
         for level in range(first, len(self.plan.levels)):
             shuffled = partitioned(rows, spec.parallelism).sortWithinPartitions(*ORDER)
             tasks = self._level(spec, range(level, level + 1))
-            rows = shuffled.mapInArrow(tasks.arrow_function(), _WIRE_ROWS)
+            rows = self._placement.placed(shuffled, hosts).mapInArrow(tasks.arrow_function(), _WIRE_ROWS)
         return rows
 
 

@@ -79,6 +79,8 @@ class ShardCopy:
         self._reached = threading.local()
         self.was_filled = False
         """Whether it applied so much at once that its environment was reopened to release memory."""
+        self.was_stale = False
+        """Whether the last `catch_up` found more missing than the shard's newest commit: other hosts had worked on it."""
         self._environment = self._open(limits.map_size)
         self._opened_file = self._file()
 
@@ -99,8 +101,10 @@ class ShardCopy:
         if self._file() != self._opened_file:
             # The folder was deleted: create a new one, which other processes find too.
             self._reopen()
-        applied, lacked = self._applied(), 0
+        applied, lacked, self.was_stale = self._applied(), 0, False
         while todo := self._missing_parts(parts, sequence, applied, run):
+            older = len({part.sequence for part in todo.parts}) > 1
+            self.was_stale |= older or todo.replace or applied is None
             contents = _Contents(self.number, todo.parts, fetch, self._limits.fetched_ahead)
             applied = self._apply(parts, sequence, run, applied, todo, contents)
             lacked += sum(part.bytes for part in todo.parts)

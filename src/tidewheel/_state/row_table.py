@@ -113,6 +113,10 @@ class RowTable:
             width = 0 if self._fixed is None else self._fixed.dtype.itemsize
             yield shard, self.table, keys, keys * (width + self._old.dtype.itemsize + _ENTRY_BYTES)
 
+    def in_memory(self) -> set[int]:
+        """Return the shards whose rows were in memory."""
+        return set(self._counts)
+
     def written(self, parts: Mapping[int, Sequence[PartRef]]) -> None:
         """Keep the rows in memory for the next batch: the batch's changes are in these parts of its delta."""
         assert self._keys is not None or not self._resident, "rows are in memory after they were read"

@@ -75,6 +75,10 @@ class TaskState:
         """Tables, keys and bytes of the closed shards."""
         self.caught_up = 0
         """The number of bytes of state files that were applied to local copies."""
+        self.stale_bytes = 0
+        """The part of these bytes that went into stale copies."""
+        self._visited: set[int] = set()
+        self._stale: set[int] = set()
         self._states: dict[str, KeyedState | RawTable | RowTable | SegmentTable | TimerTable] = {}
 
     @property
@@ -92,10 +96,20 @@ class TaskState:
             self._relieve()
             copy = self._copies.shard(shard)
             parts = self.parts.get(shard, ShardParts())
-            self.caught_up += copy.catch_up(parts, self.sequence, self._fetch, self._run)
+            lacked = copy.catch_up(parts, self.sequence, self._fetch, self._run)
+            self.caught_up += lacked
+            self._visited.add(shard)
+            if copy.was_stale:
+                self._stale.add(shard)
+                self.stale_bytes += lacked
             self._filled += copy.was_filled
             reader = self._readers[shard] = copy.begin()
         return reader
+
+    def visits(self) -> tuple[int, int]:
+        """Return how many shards with state the task has opened, and how many of these had a stale copy here, or none."""
+        in_memory = [table.in_memory() for table in self._states.values() if isinstance(table, RowTable)]
+        return len(self._visited.union(*in_memory)), len(self._stale)
 
     def _relieve(self) -> None:
         """Close the other shards if together they use too much memory; later users get a new reader."""

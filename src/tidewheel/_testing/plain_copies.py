@@ -58,7 +58,7 @@ class PlainCopy(ShardCopy):
 
     def __init__(self, number: int) -> None:
         """Create an empty shard."""
-        self.number, self.was_filled = number, False
+        self.number, self.was_filled, self.was_stale = number, False, False
         self.tables: Tables = {}
         self._taken: Applied | None = None
 

@@ -83,6 +83,8 @@ def test_every_metric_but_a_few_is_on_the_dashboard_or_in_an_alert():
         "deltas_written",
         "snapshots_written",
         "run_claimed",
+        "shard_visits",
+        "stale_shard_visits",
         "run",
         "table_version",
         "table_rows",

@@ -1,0 +1,40 @@
+"""Decide on which host each task of a batch should run, so that its shards find their local copies there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+
+def homes(tasks: int, executors: Mapping[str, int], before: Sequence[str] = ()) -> list[str]:
+    """Return the host of each task, given how many executors each host has, and the hosts of an earlier batch's tasks.
+
+    A task keeps its host if that host is still there and has no more than its part of the tasks. If the number of tasks has
+    changed, a task takes the host of the earlier task that had its first shard. The same arguments give the same hosts, so
+    a driver that is started again finds the copies of its predecessor.
+
+    >>> homes(4, {"a": 1, "b": 1})
+    ['a', 'b', 'a', 'b']
+    >>> homes(4, {"b": 1, "c": 1}, ["a", "b", "a", "b"])
+    ['c', 'b', 'c', 'b']
+    >>> homes(2, {"a": 1, "b": 1}, ["a", "b", "a", "b"])
+    ['a', 'b']
+    """
+    order, total = sorted(executors), sum(executors.values())
+    most = {host: math.ceil(tasks * executors[host] / total) for host in order}
+    load = dict.fromkeys(order, 0)
+    found: list[str | None] = []
+    for task in range(tasks):
+        host = before[task % len(before)] if before else ""
+        stays = load.get(host, 0) < most.get(host, 0)
+        if stays:
+            load[host] += 1
+        found.append(host if stays else None)
+    return [host or _freest(load, executors) for host in found]
+
+
+def _freest(load: dict[str, int], executors: Mapping[str, int]) -> str:
+    """Return the host with the fewest tasks for an executor, which has one more from now on."""
+    chosen = min(sorted(load), key=lambda host: (load[host] + 1) / executors[host])
+    load[chosen] += 1
+    return chosen
