@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,7 @@ def child(given: argparse.Namespace) -> None:
     conf = json.loads(given.conf)
     visits: dict[str, int] = {}
     if given.contender == "floor":
+        os.environ["PYSPARK_PYTHON"] = sys.executable
         builder = SparkSession.builder.master(given.master)
         shared = {
             name: value for name, value in session.SETTINGS.items() if name.startswith(("spark.sql.", "spark.ui."))
