@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chaos import harness
-from chaos.test_pairs import PROGRAM, Pair, survives_all
+from chaos.pairs import PROGRAM, Pair, survives_all
 from servers.nats_server import Nats, running_nats
 
 SEED = 20261116

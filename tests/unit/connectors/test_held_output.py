@@ -238,8 +238,8 @@ def test_what_is_held_appears_although_nothing_follows(harness, folder):
     harness.sink.stop("orders")
 
 
-@pytest.mark.parametrize("seed", [random.randrange(2**32)])
-def test_random_repeats_crashes_and_merges_leave_each_row_once(folder, tmp_path, harnessed, monkeypatch, seed):
+def test_random_repeats_crashes_and_merges_leave_each_row_once(folder, tmp_path, harnessed, monkeypatch):
+    seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
     drivers = [harnessed(sinks.files(folder, compact="1 hour"), str(tmp_path / "state")) for _ in range(2)]
