@@ -9,11 +9,13 @@ import json
 import random
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from chaos import harness
+from chaos import harness, readers
 from chaos.pairs import PROGRAM, Pair, survives_all
 from servers.nats_server import Nats, running_nats
+from tidewheel.errors import ConnectorUnavailable
 
 SEED = 20261116
 
@@ -40,11 +42,17 @@ class NatsToNats(Pair):
         found = [json.loads(data) for _, data in self.server.messages("out", "out.*")]
         return [(row["user"], row["n"], row["total"]) for row in found]
 
-    def kill_server(self):
-        self.server.kill()
+    def reader(self, expected):
+        def look():
+            columns = zip(*self.numbered(), strict=True)
+            readers.check_numbered(pa.table(dict(zip(("user", "n", "total"), columns, strict=False))), expected)
 
-    def start_server(self):
-        self.server.start()
+        # Nothing is there before the first batch.
+        return readers.Reader(look, (ConnectorUnavailable, OSError, KeyError))
+
+    @property
+    def servers(self):
+        return {"source": self.server, "sink": self.server}
 
 
 @pytest.fixture
@@ -58,7 +66,7 @@ def test_small(tmp_path, server):
     print(f"seed {SEED}")
     pair = NatsToNats(tmp_path / "job", server, 600, 50)
     pair.killed_at("nats.sending", 3)
-    pair.outlives_server(random.Random(SEED))
+    pair.outlives("sink", random.Random(SEED))
     pair.ends()
 
 
