@@ -88,7 +88,7 @@ RATIOS = (
     _duckdb(10_000, 0.3),
     _duckdb(1_000_000, 0.4),
     *_pathway("aggregate", "pathway_sum", {10_000: 2, 1_000_000: 1.5}),
-    _latency("latency_vs_empty", "foreach_batch_nothing", 0.5),
+    _latency("latency_vs_empty", "foreach_batch_nothing", 0.35),
     _latency("latency_vs_same_query", "foreach_batch_same_query", None),
 )
 
