@@ -88,11 +88,12 @@ def _trace_section(trace: dict[str, Any], lines: dict[str, list[tuple[float, flo
 
 
 def _table(title: str, after: str, text: str) -> list[list[str]]:
-    lines = iter(text.splitlines())
-    if not any(line.startswith(after) for line in lines):
-        raise ValueError(f"chart {title!r}: no line of {FIGURES.name} begins with {after!r}")
+    # Lines of the page may be wrapped anywhere.
+    found = re.search(r"\s+".join(map(re.escape, after.split())), text)
+    if found is None:
+        raise ValueError(f"chart {title!r}: {FIGURES.name} does not contain {after!r}")
     rows: list[list[str]] = []
-    for line in lines:
+    for line in text[found.end() :].splitlines():
         if line.startswith("|"):
             rows.append([cell.strip() for cell in line.strip("|").split("|")])
         elif rows:

@@ -53,7 +53,7 @@ def leads(clocks: Mapping[str, SourceClock], waiting: Collection[str]) -> dict[s
     >>> leads(clocks, {"history", "live"})
     {'live': (800, 'history')}
     >>> leads(clocks, {"live"}), leads(clocks, {"live", "plain"})
-    ({}, {'live': (None, 'plain')})
+    ({}, {'history': (None, 'plain'), 'live': (None, 'plain')})
     """
     holding = [(clocks[name].time, name) for name in sorted(waiting) if name in clocks and not clocks[name].idle]
     if not holding:
