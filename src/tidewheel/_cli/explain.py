@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -198,4 +199,4 @@ def _is_below(file: str) -> bool:
 
 
 def _signed(difference: object) -> str:
-    return f"{difference:+}" if isinstance(difference, int | float) else shown(difference)
+    return f"{difference:+}" if isinstance(difference, int | float | Decimal) else shown(difference)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -114,6 +115,8 @@ def difference(before: Any, after: Any) -> Any:
 
     >>> difference(5, 8), difference({"n": 1, "user": "ada"}, {"n": 3, "user": "ada"}), difference("a", "b")
     (3, {'n': 2}, None)
+    >>> difference({"paid": Decimal("1.50")}, {"paid": Decimal("4.00")})
+    {'paid': Decimal('2.50')}
     """
     if isinstance(before, dict) and isinstance(after, dict):
         changed = {name: (before.get(name), after.get(name)) for name in {**before, **after}}
@@ -122,5 +125,5 @@ def difference(before: Any, after: Any) -> Any:
             for name, (was, value) in changed.items()
             if was != value
         }
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (before, after))
-    return after - before if numbers else None
+    kinds = {type(before), type(after)}
+    return after - before if kinds <= {int, float} or kinds <= {int, Decimal} else None
