@@ -21,7 +21,7 @@ STATE = Manifest(
 
 def test_b2_the_layout_is_magic_version_length_body_checksum():
     data = encode(STATE)
-    assert data.startswith(b"TIDEWCKP\x08\x00")
+    assert data.startswith(b"TIDEWCKP\x0a\x00")
     assert int.from_bytes(data[16:24], "little") == len(data) - 24 - 8
 
 

@@ -77,6 +77,7 @@ class Lineage:
         self._run_id = ""
         self._failed = self._reported = False
         self._told_at = float("-inf")
+        self._client: OpenLineageClient | None = None
         self._thread = BackgroundThread(self._send_all, "tidewheel-lineage", self._broken)
         self._thread.start()
         self._tell("START")
@@ -115,13 +116,14 @@ class Lineage:
         return "go on"
 
     def _send_all(self) -> None:
-        client = None if importlib.util.find_spec("openlineage") is None else _client()
-        if client is None:
+        if importlib.util.find_spec("openlineage") is None:
             _LOG.warning(
                 "job %r: the environment configures OpenLineage, but no events are sent: pip install 'tidewheel[lineage]'",
                 self._job,
             )
             return
+        # After an error, the thread begins here again.
+        client = self._client = self._client or _client()
         while (event := self._waiting.get()) is not None:
             client.emit(self._event(*event))
         client.close(_LAST_S)

@@ -66,6 +66,10 @@ def publish(harness, *sequences):
         harness.publish(sequence, *tokens)
 
 
+def _later():
+    """Merge nothing now."""
+
+
 class _Merged(SinkHarness):
     """The folder after everything that is held was published."""
 
@@ -73,7 +77,10 @@ class _Merged(SinkHarness):
         self.folder, self.format = folder, format
 
     def sink(self):
-        return sinks.files(self.folder, self.format, compact="1 hour")
+        sink = sinks.files(self.folder, self.format, compact="1 hour")
+        # A merge in a thread would still be at work when `contents` looks.
+        sink.compact_if_due = _later
+        return sink
 
     def contents(self):
         for own in self.folder.glob("_tidewheel/*~*"):
