@@ -9,8 +9,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from support.internals import app
 from tidewheel import RunOptions
+from tidewheel._cli import app
 
 
 @pytest.fixture

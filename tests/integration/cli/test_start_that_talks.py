@@ -17,11 +17,11 @@ import time
 import pytest
 from rich.console import Console
 
-from support.internals import open_store
 from tidewheel import BatchProgress, Job, RunOptions, RunResult, sinks, sources
 from tidewheel._cli.progress import LineProgress
 from tidewheel._engine.job_status import find, look, without_commit
 from tidewheel._spark.driver import Driver, _Stopped
+from tidewheel._storage import open_store
 
 PROGRAM = """
 from tidewheel import Job, sinks, sources

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import feather, ipc
 
-from support.internals import open_store
 from tidewheel import Job, RunOptions
 from tidewheel._connectors.files.arrow_split import ArrowSplit
 from tidewheel._connectors.files.input_file import InputFile
+from tidewheel._storage import open_store
 from tidewheel.checkpoints import StreamCheckpoints
 from tidewheel.errors import TidewheelError
 from tidewheel.sinks import collect, discard

@@ -10,11 +10,12 @@ from deltalake import DeltaTable
 from pyiceberg.table import Table
 from typer.testing import CliRunner
 
-from support.internals import app, faults
 from support.waiting import eventually
 from tidewheel import sinks
+from tidewheel._cli import app
 from tidewheel._connectors.files import compaction
 from tidewheel._connectors.iceberg.catalog import TableName
+from tidewheel._core import faults
 from tidewheel.errors import ConfigError, ConnectorUnavailable, GraphError
 
 NAME = "shop.orders"

@@ -19,8 +19,8 @@ from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
 from servers.stores import ACCESS_KEY, SECRET_KEY, running_seaweedfs
-from support.internals import app
 from tidewheel import sinks
+from tidewheel._cli import app
 from tidewheel._cli.program import load_job
 from tidewheel._connectors.delta import table as delta_table
 from tidewheel._connectors.delta.features import unsupported

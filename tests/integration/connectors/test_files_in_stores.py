@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from servers.stores import SECRET_KEY, running_seaweedfs
-from support.internals import faults, open_store
 from tidewheel import sinks
+from tidewheel._core import faults
+from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, CorruptError, StateError, StorageError
 from tidewheel.sinks import whole_files
 from tidewheel.testing.connectors import SinkConformance, SinkHarness

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from servers.nats_server import nats  # noqa: F401
 from servers.postgres_server import PASSWORD
-from support.internals import open_store
 from tidewheel import sinks
 from tidewheel._connectors.files.target_folder import OutputFile
 from tidewheel._connectors.marker import Marker
@@ -21,6 +20,7 @@ from tidewheel._connectors.messages import count
 from tidewheel._connectors.postgres.columns import _CREATED, created_type
 from tidewheel._connectors.sink import Publication, Staging
 from tidewheel._connectors.staging import StagedRef, read_token, stage, to_arrow
+from tidewheel._storage import open_store
 from tidewheel.errors import CorruptError, StorageError, TidewheelError
 
 _encode = msgspec.msgpack.encode

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 from servers.kafka_server import Kafka
-from support.internals import faults, open_store
 from tidewheel import Job, codecs, sinks, sources
 from tidewheel._connectors.kafka.markers import newest_marker
 from tidewheel._connectors.kafka.transactions import SENT
+from tidewheel._core import faults
+from tidewheel._storage import open_store
 from tidewheel.connectors import Staging
 from tidewheel.errors import ConfigError, FencedError, StateError, StepError, TidewheelError
 from tidewheel.testing import MemoryRun

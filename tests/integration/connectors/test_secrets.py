@@ -16,16 +16,17 @@ from typer.testing import CliRunner
 
 from servers.nats_server import running_nats
 from servers.stores import free_ports, running_etcd
-from support.internals import app, open_store
 from tidewheel import Job, RunOptions, cells, sinks, sources
 from tidewheel._cells.backends.etcd_client import Address
 from tidewheel._checkpoint.job_place import JobPlace
+from tidewheel._cli import app
 from tidewheel._connectors.kafka.client import connection as kafka_connection
 from tidewheel._connectors.mqtt.client import MqttConnection, mqtt_broker
 from tidewheel._connectors.nats.client import NatsConnection, nats_server
 from tidewheel._connectors.nats.log import NatsLogOpener
 from tidewheel._connectors.postgres.connection import may_be_plain
 from tidewheel._core.urls import Url
+from tidewheel._storage import open_store
 from tidewheel.cells import aio
 from tidewheel.connectors import Publication, Staging
 from tidewheel.errors import ConfigError, TidewheelError

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from servers.nats_server import Nats, nats, running_nats  # noqa: F401
-from support.internals import faults
 from tidewheel import codecs, sinks
 from tidewheel._connectors.nats import publishing as nats_publishing
+from tidewheel._core import faults
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, FencedError, StateError, StepError
 from tidewheel.testing.connectors import DrivenSink, SinkConformance, SinkHarness
 

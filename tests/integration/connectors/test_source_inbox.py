@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from servers.nats_server import nats  # noqa: F401
-from support.internals import app, shard_of
 from support.memory_inbox import block
+from tidewheel._cli import app
+from tidewheel._core.keys import shard_of
 from tidewheel._values import shape_of
 from tidewheel.errors import ConfigError
 from tidewheel.fleet import InboxError, Router, UnreadableEvent, open_inbox

@@ -12,11 +12,11 @@ import paho.mqtt.client
 import pytest
 
 from servers.mqtt_server import PASSWORD, broker  # noqa: F401
-from support.internals import faults
 from support.waiting import IN_TIME, eventually
 from tidewheel import sources
 from tidewheel._connectors.mqtt.bridge import opened_buffer
 from tidewheel._connectors.mqtt.client import MqttConnection
+from tidewheel._core import faults
 from tidewheel.connectors import MqttBridge
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 from tidewheel.testing.connectors import SourceConformance, SourceHarness

@@ -20,11 +20,11 @@ from servers.nats_jwt import make_credentials
 from servers.nats_server import running_nats
 from servers.postgres_server import PASSWORD
 from servers.stores import make_certificates
-from support.internals import open_store
 from support.waiting import SOON
 from tidewheel import sinks
 from tidewheel._connectors.mqtt.client import MqttConnection
 from tidewheel._connectors.nats.client import NatsConnection
+from tidewheel._storage import open_store
 from tidewheel.connectors import Publication, Staging
 from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable
 from tidewheel.fleet import open_inbox

@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from support.internals import open_store
 from tidewheel import Job, sinks, sources
 from tidewheel._doctor.store import check_store, remove
+from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError
 from tidewheel.testing import MemoryRun
 

@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from servers.kafka_server import kafka  # noqa: F401
 from servers.nats_server import nats  # noqa: F401
-from support.internals import from_stored
 from support.memory_inbox import whole
 from tidewheel._connectors.kafka.client import once_coordinated
+from tidewheel._core.keys import from_stored
 from tidewheel.fleet import open_inbox
 from tidewheel.fleet._inbox import decode_events
 

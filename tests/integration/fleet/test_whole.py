@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from support.fleet_nodes import Fleet, started
-from support.internals import app
 from tidewheel import StoredJob, read_state
+from tidewheel._cli import app
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from servers.java_archive import java_options
-from support.internals import app
 from support.waiting import eventually
 from tidewheel import StoredJob
+from tidewheel._cli import app
 from tidewheel._cli.program import load_job
 
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from support.internals import app
+from tidewheel._cli import app
 from tidewheel._imports.migration import SparkState
 from tidewheel._imports.spark_state import SparkOperator, operators, states, unexpired
 from tidewheel._spark.session import session

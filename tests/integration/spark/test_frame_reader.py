@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.internals import faults
 from tidewheel import Job, RunOptions, StoredJob, sinks, sources
+from tidewheel._core import faults
 from tidewheel.errors import ConfigError, StateError
 
 SCHEMA = "user string, n long"

@@ -3,14 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.internals import FileRef, PartRef, ShardParts, open_store
 from tidewheel._checkpoint.names import path
 from tidewheel._checkpoint.state_files import opener
 from tidewheel._engine.merging import MergeWork, merge_shards
 from tidewheel._spark.merging import merge_on, pieces_of
 from tidewheel._state.compaction import Merge
+from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.shard_contents import shard_items
 from tidewheel._state.state_file import StateFileWriter
+from tidewheel._storage import open_store
 
 sizes = st.dictionaries(st.integers(0, 50), st.integers(0, 100), min_size=1)
 

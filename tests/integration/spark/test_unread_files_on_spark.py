@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from support.internals import open_store
 from tidewheel import Job, JobStatus, RunOptions, sinks, sources
 from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._engine.job_status import look
+from tidewheel._storage import open_store
 from tidewheel.checkpoints import StreamCheckpoints
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.internals import faults, open_store
+from tidewheel._core import faults
+from tidewheel._storage import open_store
 from tidewheel._storage.chain import Chain, ChainRecord, TrimmedError
 from tidewheel.errors import FencedError, NotFound, StorageError
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.internals import open_store
+from tidewheel._storage import open_store
 from tidewheel.errors import NotFound, StorageError
 
 

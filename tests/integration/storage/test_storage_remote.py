@@ -7,7 +7,7 @@ import pytest
 from obstore import exceptions
 
 from servers.stores import free_ports
-from support.internals import open_store
+from tidewheel._storage import open_store
 from tidewheel.errors import ConfigError, StorageError
 
 

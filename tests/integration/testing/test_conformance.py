@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import dataset
 
-from support.internals import open_store
 from tidewheel import sinks
 from tidewheel._connectors.log_source import Positions
+from tidewheel._storage import open_store
 from tidewheel._values.columns import records
 from tidewheel.connectors import (
     Log,

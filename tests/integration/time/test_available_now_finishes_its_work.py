@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from support.internals import faults
 from tidewheel import Job, Message, Output, RunOptions, StatefulLogic, Timer, count, tumbling
+from tidewheel._core import faults
 from tidewheel.sinks import collect
 from tidewheel.sources import iterable
 from tidewheel.testing import Clock, MemoryRun, run_in_memory

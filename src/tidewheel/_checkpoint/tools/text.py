@@ -14,6 +14,9 @@ from tidewheel._checkpoint.named_results import with_names
 from tidewheel._state.codec import codec_named
 from tidewheel.errors import TidewheelError
 
+_LONGEST_BITS = 10_000
+"""The length of an integer above which it is shown in hexadecimal: Python refuses to print very long ones in decimal."""
+
 
 def key_candidates(text: str) -> list[Any]:
     """Return the keys that a text can stand for, the likelier first: its meaning as JSON, then the text itself.
@@ -59,6 +62,8 @@ def _tuples(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, int) and value.bit_length() > _LONGEST_BITS:
+        return hex(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes | bytearray):
