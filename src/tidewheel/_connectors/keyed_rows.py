@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,6 +62,21 @@ class KeyedRows(Sink[Written]):
         if own is None:
             return self
         return self.with_row_key(RowKey(own.columns or tuple(key), deleted if own.delete is None else own.delete))
+
+
+class MergedTable(KeyedRows):
+    """A sink to a table whose rows are always replaced by key."""
+
+    _key: RowKey
+
+    @property
+    def row_key(self) -> RowKey:
+        return self._key
+
+    def with_row_key(self, key: RowKey) -> Self:
+        changed = copy.copy(self)
+        changed._key = key
+        return changed
 
 
 def deletions(columns: pa.RecordBatch, delete: str | Expression | None, who: str) -> pa.Array:

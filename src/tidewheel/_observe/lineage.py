@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _LOG = logger(__name__)
 
 _PRODUCER = "https://github.com/tidewheel/tidewheel"
-_CLIENT = "OPENLINEAGE_"
 _SETTINGS = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT")
 _MOST_WAITING = 100
 _RUNNING_EVERY_S = 60.0

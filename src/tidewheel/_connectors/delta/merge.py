@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -26,20 +25,17 @@ from tidewheel._connectors.delta.table import Action
 from tidewheel._connectors.files.data_files import DataFile, TaskFiles
 from tidewheel._connectors.files.merging import ChangesPartition, ChangesToken, KeySet, changes_of, without
 from tidewheel._connectors.files.table_columns import fitted
-from tidewheel._connectors.keyed_rows import DELETE, KeyedRows, RowKey
+from tidewheel._connectors.keyed_rows import DELETE, MergedTable, RowKey
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import published_batches, read_token
 from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError, StepError
 
-if TYPE_CHECKING:
-    pass
-
 _PLAIN = "/!$&'()+,:;=@"
 """The characters that the Delta client leaves as they are in the paths of its log, besides letters, digits and `_.-~`."""
 
 
-class DeltaMerge(KeyedRows, Delta):
+class DeltaMerge(MergedTable, Delta):
     """Exactly once: the changes of a batch and its marker are one commit of the table."""
 
     merges = True
@@ -55,15 +51,6 @@ class DeltaMerge(KeyedRows, Delta):
     ) -> None:
         super().__init__(url, partition_by, create, evolve, compact)
         self._key = key or RowKey()
-
-    @property
-    def row_key(self) -> RowKey:
-        return self._key
-
-    def with_row_key(self, key: RowKey) -> DeltaMerge:
-        changed = copy.copy(self)
-        changed._key = key
-        return changed
 
     def start(self, job: str) -> None:
         super().start(job)

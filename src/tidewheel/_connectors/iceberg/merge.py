@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from tidewheel._connectors.files.table_columns import fitted
 from tidewheel._connectors.iceberg.catalog import TableName
 from tidewheel._connectors.iceberg.commits import MAIN, FileChange
 from tidewheel._connectors.iceberg.sink import Evolve, Iceberg, IcebergRows, RowToken, TableEntries
-from tidewheel._connectors.keyed_rows import KeyedRows, RowKey
+from tidewheel._connectors.keyed_rows import MergedTable, RowKey
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import published_batches, read_token
 from tidewheel._time.duration import Duration
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
 
 
-class IcebergMerge(KeyedRows, Iceberg):
+class IcebergMerge(MergedTable, Iceberg):
     """Exactly once: the changes of a batch are one snapshot of the table, with job, sink and sequence in its summary."""
 
     merges = True
@@ -43,15 +42,6 @@ class IcebergMerge(KeyedRows, Iceberg):
     ) -> None:
         super().__init__(name, branch, partition_by, create, evolve, compact)
         self._key = key or RowKey()
-
-    @property
-    def row_key(self) -> RowKey:
-        return self._key
-
-    def with_row_key(self, key: RowKey) -> IcebergMerge:
-        changed = copy.copy(self)
-        changed._key = key
-        return changed
 
     def start(self, job: str) -> None:
         super().start(job)
