@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 ROWS = 100
-_PHASES = re.compile(r"^started in ([\d.]+) s: (.*)$")
+_PHASES = re.compile(r"^started in ([\d.]+) s: ([^;]*)")
 
 PROGRAM = """
 from tidewheel import Job, sinks, sources
