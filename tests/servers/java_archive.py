@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -54,7 +55,8 @@ def _make(archive: Path, scratch: Path) -> None:
     (scratch / "in" / "one.json").write_text('{"user": "ada", "amount": 1}\n')
     fresh = archive.with_suffix(f".{os.getpid()}")
     options = f"{_QUICK} -XX:ArchiveClassesAtExit={fresh} -Xlog:disable"
-    subprocess.run([sys.executable, "-c", _MAKE, str(scratch), options], capture_output=True, check=False, timeout=300)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run([sys.executable, "-c", _MAKE, str(scratch), options], capture_output=True, timeout=300)
     if fresh.exists():
         fresh.rename(archive)
 

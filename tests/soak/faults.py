@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,6 @@ from support.waiting import eventually
 
 RECOVERY_S = 600.0
 """How long a recovery may take on a machine that has much else to do."""
-_MIB = 2**20
 
 At = AbstractContextManager[object]
 
@@ -44,36 +43,89 @@ class Happened:
     """Seconds until all that it touched had committed again; None if that took too long."""
 
 
-class Injector(threading.Thread):
-    """Lets one fault of a list happen after the other, until it is stopped."""
+class Group:
+    """Faults of one part of the soak. They are dealt like cards, so that each kind comes up before any comes up again."""
 
-    def __init__(self, name: str, faults: Sequence[Fault], seed: int, pause: tuple[float, float]) -> None:
-        super().__init__(name=name, daemon=True)
-        self.faults, self._draw, self._pause = faults, random.Random(seed), pause
+    def __init__(self, faults: Sequence[Fault], share: int, patient: bool = True) -> None:
+        """Take how often this group has its turn, and whether a fault waits until all that it touches has recovered."""
+        self.faults, self.share, self.patient = faults, share, patient
+        self.at_work = False
+        self._deck: list[Fault] = []
+
+    def deal(self, draw: random.Random, down: Container[Life]) -> Fault | None:
+        """Return the next fault that can happen now, if there is one."""
+        if self.at_work:
+            return None
+        if not self._deck:
+            self._deck = [fault for fault in self.faults for _ in range(fault.weight)]
+            draw.shuffle(self._deck)
+        for number, fault in enumerate(self._deck):
+            if not self.patient or not any(life in down for life in fault.touches):
+                return self._deck.pop(number)
+        return None
+
+
+class Injector(threading.Thread):
+    """Starts a fault after each pause, until it is stopped. No fault waits for the recovery from another group's fault.
+
+    A slow machine has no fewer faults: a process that is still recovering is spared, and the fault hits something else.
+    """
+
+    def __init__(self, groups: Sequence[Group], seed: int, pause: tuple[float, float]) -> None:
+        super().__init__(name="faults", daemon=True)
+        self._groups, self._draw, self._pause = groups, random.Random(seed), pause
         self.happened: list[Happened] = []
         self.failures: list[str] = []
         self.stopping = threading.Event()
         self._began = time.monotonic()
+        self._down: set[Life] = set()
+        self._recovering: list[threading.Thread] = []
 
     def run(self) -> None:
-        weights = [fault.weight for fault in self.faults]
         while not self.stopping.wait(self._draw.uniform(*self._pause)):
-            fault = self._draw.choices(self.faults, weights)[0]
-            try:
-                self._let_happen(fault)
-            except Exception as error:
-                self.failures.append(f"{fault.kind}: {error!r}")
-                print(f"FAILURE {self.failures[-1]}", flush=True)
+            while not self._start_one() and not self.stopping.wait(0.5):
+                pass
+        for thread in self._recovering:
+            thread.join()
 
-    def _let_happen(self, fault: Fault) -> None:
+    def _start_one(self) -> bool:
+        groups, shares = list(self._groups), [group.share for group in self._groups]
+        while groups:
+            group = self._draw.choices(groups, shares)[0]
+            if fault := group.deal(self._draw, self._down):
+                group.at_work = True
+                if group.patient:
+                    self._down.update(fault.touches)
+                draw = random.Random(self._draw.random())
+                thread = threading.Thread(
+                    target=self._let_happen, args=(group, fault, draw), name=fault.kind, daemon=True
+                )
+                thread.start()
+                self._recovering = [each for each in self._recovering if each.is_alive()] + [thread]
+                return True
+            del shares[groups.index(group)]
+            groups.remove(group)
+        return False
+
+    def _let_happen(self, group: Group, fault: Fault, draw: random.Random) -> None:
         began = time.monotonic()
-        with fault.begin(self._draw):
-            pass
-        ended = time.monotonic()
-        late = [life.name for life in fault.touches if not life.wait_for_commit(ended, RECOVERY_S)]
+        try:
+            try:
+                with fault.begin(draw):
+                    pass
+            finally:
+                group.at_work = False
+            self._recover(fault, began, time.monotonic())
+        except Exception as error:
+            self._failed(f"{fault.kind}: {error!r}")
+        finally:
+            if group.patient:
+                self._down.difference_update(fault.touches)
+
+    def _recover(self, fault: Fault, began: float, ended: float) -> None:
+        deadline = ended + RECOVERY_S
+        late = [life.name for life in fault.touches if not life.wait_for_commit(ended, deadline - time.monotonic())]
         took = max((_first(life, ended) for life in fault.touches), default=ended) - ended
-        if late:
-            self.failures.append(f"{fault.kind}: no commit of {late} within {RECOVERY_S:g} s")
         made = Happened(fault.kind, began - self._began, ended - began, None if late else took)
         self.happened.append(made)
         print(
@@ -81,6 +133,12 @@ class Injector(threading.Thread):
             + (f"recovered in {took:.1f} s" if made.recovery is not None else f"NOT RECOVERED: {late}"),
             flush=True,
         )
+        if late:
+            self._failed(f"{fault.kind}: no commit of {late} within {RECOVERY_S:g} s")
+
+    def _failed(self, text: str) -> None:
+        self.failures.append(text)
+        print(f"FAILURE {text}", flush=True)
 
 
 def _first(life: Life, after: float) -> float:
@@ -158,26 +216,33 @@ def overtaken(life: Life) -> Fault:
 
 
 def full_disk(folder: Path, touches: Sequence[Life]) -> Fault:
+    """Leave no byte free for some seconds; if the disk takes another byte all the time, that is a failure of the soak."""
     filler = folder / "filler"
 
     @contextlib.contextmanager
     def happens(draw: random.Random) -> Iterator[None]:
-        end = time.monotonic() + draw.uniform(3, 8)
+        end, was_full = time.monotonic() + draw.uniform(3, 8), False
         try:
-            with filler.open("ab", buffering=0) as file:
-                size = _MIB
-                # Fill it again and again: what others delete meanwhile is taken too.
-                while time.monotonic() < end:
+            with filler.open("wb", buffering=0) as file:
+                while time.monotonic() < end:  # Others delete files meanwhile.
+                    _fill(file.fileno(), folder)
                     try:
-                        file.write(bytes(size))
+                        os.pwrite(file.fileno(), b"x", os.fstat(file.fileno()).st_size)
                     except OSError:
-                        size = max(4096, size // 4)
-                        time.sleep(0.01 if size == 4096 else 0)
+                        was_full = True
+                    time.sleep(0.01)
+            assert was_full, f"{folder} always took another byte"
             yield
         finally:
             filler.unlink(missing_ok=True)
 
     return Fault("disk full", touches, happens, 2)
+
+
+def _fill(file: int, folder: Path) -> None:
+    while free := os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize:
+        with contextlib.suppress(OSError):  # Somebody else took a part of it.
+            os.posix_fallocate(file, os.fstat(file).st_size, free)
 
 
 def server_killed(name: str, server: object, touches: Sequence[Life]) -> Fault:

@@ -18,6 +18,7 @@ from chaos.harness import children
 from support.waiting import eventually
 
 _AGAIN_S = 1.0
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Life:
@@ -147,21 +148,32 @@ def _command_of(pid: int) -> bytes:
         return b""
 
 
-def used(groups: dict[int, str]) -> dict[str, tuple[float, int]]:
-    """Return memory in MB and open files of the process groups, each summed over the processes of the group."""
-    found = dict.fromkeys(groups.values(), (0.0, 0))
+def used(groups: dict[int, str]) -> dict[str, tuple[float, int, float]]:
+    """Return memory in MB, open files and seconds of CPU of the process groups, each summed over its living processes."""
+    found = dict.fromkeys(groups.values(), (0.0, 0, 0.0))
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            name = groups.get(int(stat.read_text().rpartition(")")[2].split()[2]))
+            fields = stat.read_text().rpartition(")")[2].split()
+            name = groups.get(int(fields[2]))
             if name is None:
                 continue
             proportional = re.search(r"^Pss: +(\d+)", stat.with_name("smaps_rollup").read_text(), re.M)
             handles = len(os.listdir(stat.with_name("fd")))
         except (OSError, ValueError):
             continue  # It has ended meanwhile.
-        memory, files = found[name]
-        found[name] = memory + (int(proportional[1]) / 1024 if proportional else 0.0), files + handles
+        memory, files, seconds = found[name]
+        found[name] = (
+            memory + (int(proportional[1]) / 1024 if proportional else 0.0),
+            files + handles,
+            seconds + (int(fields[11]) + int(fields[12])) / _TICKS,
+        )
     return found
+
+
+def machine_cpu() -> float:
+    """Return the seconds of CPU that all processes of the machine have spent, summed over its cores."""
+    user, nice, system, _, _, irq, softirq, *_ = Path("/proc/stat").read_text().split()[1:9]
+    return sum(map(int, (user, nice, system, irq, softirq))) / _TICKS
 
 
 def files_below(folder: Path) -> int:

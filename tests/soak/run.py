@@ -23,12 +23,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from servers import java_archive
 from servers.nats_server import running_nats
 from servers.postgres_server import running_postgres
 from servers.stores import running_etcd, running_seaweedfs
 from servers.tcp_proxy import TcpProxy
 from soak import checker, clock, faults, report, traffic
-from soak.lives import Life, files_below, settings_command, used
+from soak.lives import Life, files_below, machine_cpu, settings_command, used
 from soak.watching import Commands, Looking, Table
 from support.fleet_nodes import SHARDS, Fleet
 from support.internals import open_store
@@ -38,6 +39,10 @@ from tidewheel import StoredJob
 TESTS = Path(__file__).resolve().parents[1]
 DISK_MIB = 768
 _SAMPLE_S = 10.0
+_PAUSE_S = (10.0, 18.0)
+"""How long it is from the beginning of a fault to that of the next one: 257 faults in an hour."""
+_FIRST_COMMIT_S = 1800.0
+"""How long the jobs and nodes may take to start together, on a machine that is as busy as can be."""
 _NOT_NOW = ("there is no checkpoint", "abandoned", "No space")
 """Why a restore may be refused: the checkpoint was dropped meanwhile, it is of another future, or the disk is full."""
 
@@ -104,8 +109,10 @@ class Soak:
             clock.jump(path, 0)
         self.lives = {name: self._life(name) for name in self.clocks}
         self.samples: dict[str, dict[str, list[tuple[float, float]]]] = {
-            kind: {} for kind in ("Memory (MB)", "Handles", "Files of state")
+            kind: {} for kind in ("Memory (MB)", "Handles", "Files of state", "CPU (% of a core)")
         }
+
+        self._cpu: dict[str, tuple[float, float]] = {}
 
     def _life(self, name: str) -> Life:
         if name in ("totals", "rewound"):
@@ -137,8 +144,8 @@ class Soak:
             settings["state"] = self.rewound_state
         return settings_command(sys.executable, "soak.program", settings)
 
-    def injectors(self) -> list[faults.Injector]:
-        """Return what lets faults happen: one for each job, one for the fleet, one for the servers."""
+    def injector(self) -> faults.Injector:
+        """Return what lets faults happen to each job, the fleet and the servers."""
         totals, rewound, *nodes = self.lives.values()
         everyone, on_etcd = list(self.lives.values()), [totals, *nodes]
 
@@ -169,17 +176,13 @@ class Soak:
             faults.server_killed("S3", self.weed, [totals]),
             *faults.network("S3", self.to_s3, [totals]),
         ]
-        return [
-            faults.Injector("totals", of_job(totals), self.seed + 1, (20, 60)),
-            faults.Injector(
-                "rewound",
-                [*of_job(rewound), restored(rewound, self.rewound_state), full],
-                self.seed + 2,
-                (5, 25),
-            ),
-            faults.Injector("fleet", of_nodes, self.seed + 3, (5, 20)),
-            faults.Injector("servers", of_servers, self.seed + 4, (5, 20)),
+        groups = [
+            faults.Group(of_job(totals), 2),
+            faults.Group([*of_job(rewound), restored(rewound, self.rewound_state), full], 3),
+            faults.Group(of_nodes, 4),
+            faults.Group(of_servers, 4, patient=False),
         ]
+        return faults.Injector(groups, self.seed + 1, _PAUSE_S)
 
     def watchers(self) -> list[Looking]:
         """Return the readers, and what other processes do."""
@@ -194,11 +197,13 @@ class Soak:
         """Note memory, handles and files."""
         at = time.monotonic() - began
         running = {life.process.pid: name for name, life in self.lives.items() if life.process is not None}
-        for name, (memory, handles) in used(running).items():
+        for name, (memory, handles, seconds) in used(running).items():
             if not handles:
                 continue  # It is being started again.
             self._note("Memory (MB)", name, at, memory)
             self._note("Handles", name, at, handles)
+            self._note_cpu(name, at, seconds)
+        self._note_cpu("whole machine", at, machine_cpu())
         self._note("Files of state", "rewound", at, files_below(self.disk / "rewound" / "state"))
         self._note("Files of state", "fleet", at, files_below(self.disk / "fleet" / "state"))
         with contextlib.suppress(Exception):
@@ -208,6 +213,13 @@ class Soak:
 
     def _note(self, kind: str, name: str, at: float, value: float) -> None:
         self.samples[kind].setdefault(name, []).append((at, value))
+
+    def _note_cpu(self, name: str, at: float, seconds: float) -> None:
+        """Note the share of a core since the last sample; a process that was started again has spent less than before."""
+        before, spent = self._cpu.get(name, (at, seconds))
+        self._cpu[name] = (at, seconds)
+        if at > before and seconds >= spent:
+            self._note("CPU (% of a core)", name, at, 100 * (seconds - spent) / (at - before))
 
     def finish(self, name: str) -> None:
         """Let the job read everything and end."""
@@ -266,17 +278,17 @@ def soak(soak: Soak, seconds: float) -> tuple[str, bool]:
     threads: list[Any] = [threading.Thread(target=sampling, name="sampling", daemon=True)]
     try:
         for life in soak.lives.values():
-            assert life.wait_for_commit(0, 300), f"{life.name} made no commit"
+            assert life.wait_for_commit(0, _FIRST_COMMIT_S), f"{life.name} made no commit"
         print(f"{time.monotonic() - began:7.1f} s  all have committed; the faults begin", flush=True)
-        injectors, watchers = soak.injectors(), soak.watchers()
+        injector, watchers = soak.injector(), soak.watchers()
         began = time.monotonic()
-        threads += [*injectors, *watchers]
+        threads += [injector, *watchers]
         for thread in threads:
             thread.start()
         ended.wait(seconds)
-        for each in (*injectors, *watchers):
+        for each in (injector, *watchers):
             each.stopping.set()
-        for each in (*injectors, *watchers):
+        for each in (injector, *watchers):
             each.join()
         ended.set()
         print(f"{time.monotonic() - began:7.1f} s  the faults are over", flush=True)
@@ -296,8 +308,7 @@ def soak(soak: Soak, seconds: float) -> tuple[str, bool]:
         for life in soak.lives.values():
             life.stop(signal.SIGKILL, 10)
 
-    happened = sorted((each for injector in injectors for each in injector.happened), key=lambda each: each.at)
-    failures = [text for injector in injectors for text in injector.failures]
+    happened = sorted(injector.happened, key=lambda each: each.at)
     payments, offers = traffic.stored(soak.nats)
     wanted = checker.expected(payments, offers)
     lines, wrong = [], [text for watcher in watchers for text in watcher.wrong]
@@ -320,7 +331,7 @@ def soak(soak: Soak, seconds: float) -> tuple[str, bool]:
     exits = {name: len(life.exits) for name, life in soak.lives.items()}
     charts = {title: (title, series) for title, series in soak.samples.items()}
     report.write_charts(soak.folder, charts)
-    counts = f"{len(happened)} faults, {len(wrong)} differences, {len(failures)} failures"
+    counts = f"{len(happened)} faults, {len(wrong)} differences, {len(injector.failures)} failures"
     text = f"""{lasted / 60:.0f} minutes, seed {soak.seed}: {counts}.
 
 {report.faults_table(happened)}
@@ -334,9 +345,11 @@ Refused because something was away: {sum(away.values())}. Processes that ended a
 
 {report.growth_table(soak.samples)}
 """
-    text += "".join(f"\nDIFFERENCE {each}" for each in wrong[:100]) + "".join(f"\nFAILURE {each}" for each in failures)
+    text += "".join(f"\nDIFFERENCE {each}" for each in wrong[:100]) + "".join(
+        f"\nFAILURE {each}" for each in injector.failures
+    )
     text += "".join(f"\naway {n} x {what}" for what, n in away.most_common(20))
-    return text, not wrong and not failures
+    return text, not wrong and not injector.failures
 
 
 def main() -> int:
@@ -347,6 +360,9 @@ def main() -> int:
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="tidewheel-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
+    java_archive.prepare()
+    # Drivers start in half the time, and servers take ports that no test run draws from.
+    os.environ.update(java_archive.java_environment(), PYTEST_XDIST_WORKER="gw7")
     print(f"seed {given.seed}, {given.hours:g} hours, in {folder}, {os.cpu_count()} cores, {SHARDS} shards", flush=True)
     with contextlib.ExitStack() as stack:
         text, good = soak(Soak(folder, given.seed, stack), given.hours * 3600)
