@@ -67,7 +67,7 @@ fuzz: setup  ## readers of bytes, guided by coverage, SECONDS=30 for each target
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
 	@PYTHONPATH=tests $(BIN)/python -m fuzz.run $(if $(SECONDS),--seconds $(SECONDS)) $(if $(TARGET),--target $(TARGET))
 
-simulate: setup  ## one simulated history (HISTORY=job:17), or a range of them (HISTORY=fleet:0:1000)
+simulate: setup  ## one simulated history (HISTORY=job:17), a range (HISTORY=fleet:0:1000), or a mixed one (HISTORY=suite:0:2000)
 	@PYTHONPATH=tests $(BIN)/python -m simulation $(HISTORY)
 
 matrix: setup  ## a part of the acceptance suite on every Spark and Python, also through Spark Connect (MATRIX="4.1/3.13")

@@ -6,16 +6,15 @@ A history depends on nothing but its seed. `make simulate HISTORY=job:17` plays 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from simulation import patched
-from simulation.histories import Outcome, play, quiet, shrunk
+from simulation.histories import IN_THE_SUITE, Outcome, kind_of, play, quiet, shrunk
 from simulation.plants import PLANTS
 from simulation.sometimes import SOMETIMES, counts
-
-IN_THE_SUITE = {"job": 300, "cell": 1500, "fleet": 200}
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +54,10 @@ def test_it_finds_a_planted_fault(plant, monkeypatch):
     plant.put(monkeypatch)
     seeds = (plant.seed, *range(IN_THE_SUITE[plant.kind] // 2))
     assert any(plant.says in str(Outcome(plant.kind, seed).error) for seed in seeds)
+
+
+def test_a_mixed_range_has_the_proportion_of_the_suite():
+    assert Counter(kind_of(seed) for seed in range(40_000, 42_000)) == IN_THE_SUITE
 
 
 def test_the_page_lists_every_event_and_every_planted_fault():
