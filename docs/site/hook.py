@@ -21,19 +21,8 @@ import charts  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-MODULES = (
-    "tidewheel",
-    "tidewheel.agg",
-    "tidewheel.sources",
-    "tidewheel.sinks",
-    "tidewheel.codecs",
-    "tidewheel.connectors",
-    "tidewheel.cells",
-    "tidewheel.checkpoints",
-    "tidewheel.fleet",
-    "tidewheel.testing",
-    "tidewheel.errors",
-)
+MODULES = re.findall(r"^## `(tidewheel[\w.]*)`$", (ROOT / "docs/api.md").read_text(), re.M)
+"""The public modules: the sections of docs/api.md, which tests/unit/test_public_names.py compares with the code."""
 _SUBCLASSES = {"TimedStream", "KeyedTimedStream", "DecodedStream", "KeyedDecodedStream", "WindowedStream"}
 """Streams whose steps are those of `Stream` and `KeyedStream`, which the page shows once."""
 _GENERATED = {"CHANGELOG.md": "changelog.md", "examples/README.md": "examples.md"}

@@ -12,23 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from support.public_modules import MODULES
+
 ROOT = Path(__file__).parents[2]
 # The page on migrating names what is gone.
-PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs/migrating.md"})]
-MODULES = [
-    importlib.import_module(f"tidewheel{name}")
-    for name in (
-        "",
-        ".agg",
-        ".sources",
-        ".sinks",
-        ".cells",
-        ".codecs",
-        ".testing",
-        ".checkpoints",
-        ".connectors",
-        ".fleet",
-    )
+PAGES = [
+    ROOT / "README.md",
+    *sorted({*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/platforms").glob("*.md")} - {ROOT / "docs/migrating.md"}),
 ]
 ANYTHING = "**"
 """Stands for all keywords: the callable takes any."""
@@ -56,7 +46,7 @@ def parameters(function: object) -> set[str]:
 
 def public() -> Iterator[tuple[str, object]]:
     """Return the public callables by the names under which a program calls them."""
-    for module in MODULES:
+    for module in map(importlib.import_module, MODULES):
         for name in module.__all__:
             member = getattr(module, name)
             if callable(member):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from support.public_modules import MODULES
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,6 +30,13 @@ def test_every_page_of_the_docs_is_in_the_site(site):
     pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
     pages -= {Path("README.html"), Path("decisions/README.html")}
     assert {path.relative_to(site) for path in site.rglob("*.html")} >= {*pages, Path("index.html")}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_each_public_module_has_a_page_with_its_names(site, module):
+    page = (site / f"reference/{module}.html").read_text()
+    names = {name for name in importlib.import_module(module).__all__ if f"{module}.{name}" not in MODULES}
+    assert {name for name in names if f'id="{module}.{name}"' not in page} == set()
 
 
 def test_the_reference_has_public_names_and_commands(site):

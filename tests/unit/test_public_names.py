@@ -14,28 +14,10 @@ from pathlib import Path
 import pytest
 
 import tidewheel
+from support.public_modules import MODULES, SUBMODULES
 from tidewheel.errors import TidewheelError
 
 ROOT = Path(__file__).parents[2]
-SUBMODULES = (
-    "agg",
-    "cells",
-    "checkpoints",
-    "codecs",
-    "connectors",
-    "errors",
-    "fleet",
-    "sinks",
-    "sources",
-    "tables",
-    "testing",
-)
-MODULES = (
-    "tidewheel",
-    *(f"tidewheel.{name}" for name in SUBMODULES),
-    "tidewheel.cells.aio",
-    "tidewheel.testing.connectors",
-)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 CAUGHT_INSIDE = {
