@@ -94,7 +94,7 @@ wheel: setup  ## the package as a file that pip installs, in dist/
 release: setup  ## wheel and sdist in dist/, both checked by twine
 	@rm -rf dist && $(BIN)/python -m hatchling build -d dist
 	@test -x $(VENV)-release/bin/twine || { $(PYTHON) -m venv $(VENV)-release && \
-		$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check twine; }
+		$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt; }
 	@$(VENV)-release/bin/twine check --strict dist/*
 
 # Benchmarks: a table, and as the last line one JSON object.
@@ -171,11 +171,13 @@ bench-growth: setup  ## what grows with what: each cost at three sizes
 pictures: setup browser  ## take the pictures of the page again
 	@PYTHONPATH=tests $(BIN)/python docs/pictures/take.py
 
-lock:  ## update requirements/lock.txt, with hashes, from the dependencies of the package and its tests (UPGRADE=--upgrade)
+lock:  ## update the locks in requirements/, with hashes, from what the package, its tests and a release need (UPGRADE=--upgrade)
 	@$(PYTHON) -m venv $(VENV)-lock
 	@$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
-	@$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		$(UPGRADE) --output-file requirements/lock.txt requirements/dev.in pyproject.toml
+	@for locked in "lock.txt requirements/dev.in pyproject.toml" "release.txt requirements/release.in"; do \
+		$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+			--no-annotate $(UPGRADE) --output-file requirements/$$locked || exit 1; \
+	done
 	@rm -rf $(VENV)-lock
 
 clean:  ## remove what the other targets made
