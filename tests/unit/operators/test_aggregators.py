@@ -291,6 +291,38 @@ def test_approximations_of_many_values_are_close():
     assert found["q"] == pytest.approx(39_600, rel=0.01)
 
 
+@pytest.mark.parametrize("windows", [None, tumbling("1 s"), session("1 s")], ids=["aggregate", "tumbling", "session"])
+def test_approximations_count_nan_as_the_same_value_or_as_none(windows):
+    aggregates = {"n": agg.count_distinct("x", approximate=True), "q": agg.approx_quantile("x", 0.5)}
+
+    def build(stream: Stream) -> Stream:
+        keyed = stream.event_time("at", unit="ns", max_delay="0 s").key_by("key", "user")
+        return keyed.aggregate("op", **aggregates) if windows is None else keyed.window("op", windows, **aggregates)
+
+    nan = float("nan")
+    batches = [
+        rows(("a", nan, "", 1), ("b", nan, "", 1)),
+        rows(("b", 3.0, "", 1), ("b", nan, "", 1), ("c", None, "", 1)),
+    ]
+    found = newest(run(build, *batches, plain=False, flush=True))
+    assert {user: (each["n"], each["q"]) for user, each in found.items()} == {
+        "a": (1, None),
+        "b": (2, 3.0),
+        "c": (0, None),
+    }
+
+
+def test_moments_and_quantiles_take_integers_that_floats_round():
+    values = [2**53 + 1, 2**62 + 1, -(2**60) - 1]
+    aggregates = {"q": agg.approx_quantile("x", 0.5), "v": agg.variance("x"), "s": agg.stddev("x")}
+    found = newest(run(aggregated(**aggregates), rows(*(("a", x) for x in values)), plain=False))["a"]
+    assert found == {
+        "q": float(2**53 + 1),
+        "v": pytest.approx(statistics.variance(map(float, values))),
+        "s": pytest.approx(statistics.stdev(map(float, values))),
+    }
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

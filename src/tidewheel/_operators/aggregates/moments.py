@@ -24,7 +24,7 @@ class Spread(Aggregator):
     name = "moments"
 
     def fold(self, groups: Groups, *columns: pa.Array) -> pa.Array:
-        values = columns[0].cast(pa.float64()).to_numpy()
+        values = columns[0].cast(pa.float64(), safe=False).to_numpy()
         nothing = np.zeros(len(values))
         return self._merged(groups, np.ones(len(values)), values, nothing)
 

@@ -76,7 +76,7 @@ class ApproximateQuantile(Aggregator):
     name = "tdigest"
 
     def fold(self, groups: Groups, *columns: pa.Array) -> pa.Array:
-        values = columns[0].cast(pa.float64()).to_numpy()[groups.order]
+        values = columns[0].cast(pa.float64(), safe=False).to_numpy()[groups.order]
         sketches, starts = datasketches(), groups.starts.tolist()
         made = []
         for begin, end in zip(starts, [*starts[1:], len(values)], strict=True):
@@ -98,8 +98,9 @@ class ApproximateQuantile(Aggregator):
         return _merged(groups, states, merged)
 
     def result(self, states: pa.Array) -> pa.Array:
-        read = datasketches().tdigest_double.deserialize
-        return pa.array([read(state).get_quantile(self.share) for state in states.to_pylist()], pa.float64())
+        digests = map(datasketches().tdigest_double.deserialize, states.to_pylist())
+        # A digest does not count NaN, so that of a group with nothing else is empty.
+        return pa.array([None if each.is_empty() else each.get_quantile(self.share) for each in digests], pa.float64())
 
 
 def _merged(groups: Groups, states: pa.Array, merged: Any) -> pa.Array:
