@@ -30,6 +30,10 @@ def migrate(
     without_offsets: Annotated[
         bool, typer.Option("--without-offsets", help="Migrate state only: sources begin as the program says.")
     ] = False,
+    without_source: Annotated[
+        list[int] | None,
+        typer.Option("--without-source", metavar="N", help="Leave the offsets of this source behind."),
+    ] = None,
     without_operator: Annotated[
         list[int] | None,
         typer.Option("--without-operator", metavar="N", help="Leave the state of this operator behind."),
@@ -67,6 +71,7 @@ def migrate(
         migrations,
         dry_run=dry_run,
         without_offsets=without_offsets,
+        without_sources=without_source or (),
         without_operators=without_operator or (),
         samples=samples,
         master=options.master,

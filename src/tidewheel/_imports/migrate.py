@@ -27,7 +27,9 @@ from tidewheel._imports.migration import (
     StepMigration,
     assigned,
     entries_of,
+    kept,
     source_position,
+    unclaimed,
 )
 from tidewheel._imports.spark_state import SparkOperator, operators, states
 from tidewheel._spark.session import session
@@ -85,6 +87,7 @@ def migrate(
     *,
     dry_run: bool = False,
     without_offsets: bool = False,
+    without_sources: Collection[int] = (),
     without_operators: Collection[int] = (),
     samples: int = 3,
     master: str | None = None,
@@ -93,8 +96,8 @@ def migrate(
     """Make the offsets and the state of a Spark query the first commit of a job; return what was migrated.
 
     `checkpoint` is the query's checkpointLocation, which is only read. The query must be stopped. Either everything is
-    committed or nothing. A dry run commits nothing, and reports what cannot be migrated instead of raising it. The state of
-    `without_operators` is left behind.
+    committed or nothing. A dry run commits nothing, and reports what cannot be migrated instead of raising it. The
+    offsets of `without_sources` and the state of `without_operators` are left behind.
     """
     plan = job.plan()
     sources, able = job_sources(plan), importable(plan)
@@ -114,24 +117,22 @@ def migrate(
         )
     begin: list[tuple[str, Position, list[SeenFile]]] = []
     chosen: dict[str, int] = {}
-    kept = [each for number, each in found.items() if number not in without_operators]
-    migrated.refused += [each.refusal for each in kept if each.refusal is not None]
+    migrated.refused += [
+        each.refusal for number, each in found.items() if number not in without_operators and each.refusal is not None
+    ]
     try:
+        read = kept(_kinds(folder), without_sources, "source")
         if not without_offsets:
-            begin = _sources(migrated, sources, entries, folder, dry_run)
+            begin = _sources(migrated, sources, entries, folder, read, dry_run)
+        names = kept({number: each.name for number, each in found.items()}, without_operators, "operator")
+        takeable = {number: name for number, name in names.items() if found[number].refusal is None}
         wanted = {name: entry.operator for name, entry in entries.items() if name in able}
-        chosen = assigned(able, wanted, [each.number for each in kept if each.refusal is None], "operator")
+        chosen = assigned(able, wanted, list(takeable), "operator")
+        migrated.refused += unclaimed(chosen, takeable, "operator")
     except ConfigError as error:
         if not dry_run:
             raise
         migrated.refused.append(str(error))
-    else:
-        migrated.refused += [
-            f"operator {each.number} ({each.name}) has no step: name it in migrations, as FromSpark(operator={each.number}), "
-            f"or leave its state behind with --without-operator {each.number}"
-            for each in kept
-            if each.refusal is None and each.number not in chosen.values()
-        ]
     if migrated.refused and not dry_run:
         raise StateError(f"{migrated.refused[0]}. Nothing is migrated")
     now = time.time_ns()
@@ -160,9 +161,13 @@ def migrate(
 
 
 def _described(folder: SparkFolder, found: Iterable[SparkOperator]) -> list[str]:
-    sources = [f"source {number}: {folder.kind(number) or 'other'}" for number in range(len(folder.offsets))]
+    sources = [f"source {number}: {kind}" for number, kind in _kinds(folder).items()]
     variables = ((each, f": {', '.join(each.variables)}" if each.variables else "") for each in found)
     return [*sources, *(f"operator {each.number}: {each.name}{names}" for each, names in variables)]
+
+
+def _kinds(folder: SparkFolder) -> dict[int, str]:
+    return {number: folder.kind(number) or "other" for number in range(len(folder.offsets))}
 
 
 def _sources(
@@ -170,10 +175,13 @@ def _sources(
     sources: Mapping[str, Source],
     entries: Mapping[str, FromSpark],
     folder: SparkFolder,
+    read: Mapping[int, str],
     dry_run: bool,
 ) -> list[tuple[str, Position, list[SeenFile]]]:
     wanted = {name: entry.source for name, entry in entries.items() if name in sources}
-    chosen = assigned(list(sources), wanted, range(len(folder.offsets)), "source")
+    chosen = assigned(list(sources), wanted, list(read), "source")
+    # Of a source that is not continued, the job would read again what the state has already.
+    migrated.refused += unclaimed(chosen, read, "source")
     begin = []
     for name, number in chosen.items():
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,7 +84,7 @@ def assigned(
     >>> assigned(["total"], {}, [0], "operator"), assigned(["a", "b"], {"b": 1}, [0, 1], "operator")
     ({'total': 0}, {'b': 1})
     """
-    found = {}
+    found: dict[str, int] = {}
     chosen = wanted or (dict.fromkeys(names) if numbers else {})
     for name, number in chosen.items():
         if number is None and (len(numbers) != 1 or len(chosen) != 1):
@@ -95,8 +95,39 @@ def assigned(
         if number is not None and number not in numbers:
             there = ", ".join(map(str, numbers)) or "none"
             raise ConfigError(f"migrations of {name!r}: the query has no {what} {number}; there are {there}")
-        found[name] = numbers[0] if number is None else number
+        number = numbers[0] if number is None else number
+        other = next((each for each, taken in found.items() if taken == number), None)
+        if other is not None:
+            raise ConfigError(
+                f"{other!r} and {name!r} both continue {what} {number} of the query, and only one of them can: correct the "
+                f"numbers in migrations, FromSpark({what}=N); --dry-run lists them"
+            )
+        found[name] = number
     return found
+
+
+def kept(found: Mapping[int, str], without: Collection[int], what: str) -> dict[int, str]:
+    """Return the operators or sources of the query, by number, without those that are left behind. Pure.
+
+    >>> kept({0: "files", 1: "kafka"}, [1], "source")
+    {0: 'files'}
+    """
+    for number in without:
+        if number not in found:
+            there = ", ".join(map(str, found)) or "none"
+            raise ConfigError(f"--without-{what} {number}: the query has no {what} {number}; there are {there}")
+    return {number: kind for number, kind in found.items() if number not in without}
+
+
+def unclaimed(chosen: Mapping[str, int], found: Mapping[int, str], what: str) -> list[str]:
+    """Return a refusal for each operator or source of the query that no name continues. Pure."""
+    names, lost = {"operator": ("step", "state"), "source": ("source", "offsets")}[what]
+    return [
+        f"{what} {number} ({kind}) is continued by no {names} of the program: name it in migrations, as "
+        f"FromSpark({what}={number}), or leave its {lost} behind with --without-{what} {number}"
+        for number, kind in found.items()
+        if number not in chosen.values()
+    ]
 
 
 def source_position(
@@ -108,7 +139,7 @@ def source_position(
         raise StateError(
             f"source {number} of the query has the offset {folder.offsets[number]}, from which source {name!r} "
             f"({kind_of(source)}) cannot continue: only offsets of files and of Kafka can be migrated. Leave the source "
-            "out of the program's first run, or let it begin at its own start: migrate with --without-offsets"
+            f"out of the program's first run, or let it begin at its own start: migrate with --without-source {number}"
         )
     old = folder.position(number)
     seen = numbered(name, old, folder.seen)

@@ -99,10 +99,13 @@ migrations = {{"total": lambda old: old.values["sum"]}}
 """
 
 
-def dry_run(folder: Path, name: str) -> tuple[int, str]:
-    program = folder / "sums.py"
-    program.write_text(PROGRAM.format(state=str(folder / "state"), inputs=str(folder)))
-    ended = CliRunner().invoke(app, ["migrate", str(CHECKPOINTS / name), "--program", str(program), "--dry-run"])
+def dry_run(
+    folder: Path, name: str, *options: str, program: str = PROGRAM, checkpoints: Path = CHECKPOINTS
+) -> tuple[int, str]:
+    path = folder / "sums.py"
+    path.write_text(program.format(state=str(folder / "state"), inputs=str(folder)))
+    command = ["migrate", str(checkpoints / name), "--program", str(path), "--dry-run", *options]
+    ended = CliRunner().invoke(app, command)
     assert not (folder / "state").exists()
     return ended.exit_code, ended.output
 
@@ -120,3 +123,17 @@ def test_a_dry_run_shows_what_cannot_be_migrated(tmp_path):
     status, told = dry_run(tmp_path, "windowed_aggregation")
     assert status == 1
     assert "refused: operator 0 (stateStoreSave) cannot be migrated" in told
+
+
+def test_a_source_of_the_query_that_the_program_would_read_again_is_refused(tmp_path):
+    copied = shutil.copytree(CHECKPOINTS / "aggregation", tmp_path / "aggregation")
+    offsets = copied / "offsets" / "0"
+    (copied / "offsets" / ".0.crc").unlink(missing_ok=True)
+    offsets.write_text(offsets.read_text() + '\n{"orders":{"0":7}}')
+    program = PROGRAM.replace("migrations = {{", 'migrations = {{"in": FromSpark(source=0), ')
+    program = program.replace("\n\njob", "\nfrom tidewheel.checkpoints import FromSpark\n\njob")
+    status, told = dry_run(tmp_path, "aggregation", program=program, checkpoints=tmp_path)
+    assert status == 1
+    assert "refused: source 1 (kafka) is continued by no source of the program" in told
+    status, told = dry_run(tmp_path, "aggregation", "--without-source", "1", program=program, checkpoints=tmp_path)
+    assert status == 0, told

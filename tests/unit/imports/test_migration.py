@@ -10,7 +10,16 @@ from support.internals import shard_of, to_stored
 from tidewheel import Job, StatefulLogic, sinks, sources
 from tidewheel._checkpoint.spark_folder import spark_folder
 from tidewheel._imports.imported_step import ImportedStep
-from tidewheel._imports.migration import FromSpark, SparkState, StepMigration, assigned, entries_of, source_position
+from tidewheel._imports.migration import (
+    FromSpark,
+    SparkState,
+    StepMigration,
+    assigned,
+    entries_of,
+    kept,
+    source_position,
+    unclaimed,
+)
 from tidewheel._state.sorted_runs import SortedRuns
 from tidewheel._state.timers import Timer, decode
 from tidewheel.errors import ConfigError, StateError
@@ -59,6 +68,28 @@ def test_several_operators_must_be_named():
     assert assigned(["a", "b"], {"a": 1}, [0, 1], "operator") == {"a": 1}
     with pytest.raises(ConfigError, match="the query has no operator 2; there are 0, 1"):
         assigned(["a"], {"a": 2}, [0, 1], "operator")
+
+
+def test_two_names_cannot_continue_the_same_source():
+    with pytest.raises(ConfigError, match=r"'a' and 'b' both continue source 0 .*FromSpark\(source=N\)"):
+        assigned(["a", "b"], {"a": 0, "b": 0}, [0, 1], "source")
+
+
+def test_a_source_of_the_query_that_no_name_continues_is_refused():
+    """The job would read it from its beginning, on top of state that has its records already."""
+    found = {0: "files", 1: "kafka"}
+    chosen = assigned(["a", "b"], {"a": 0}, list(found), "source")
+    (refusal,) = unclaimed(chosen, found, "source")
+    assert refusal.startswith("source 1 (kafka) is continued by no source of the program: name it in migrations")
+    assert "FromSpark(source=1)" in refusal
+    assert refusal.endswith("--without-source 1")
+    assert unclaimed(chosen, kept(found, [1], "source"), "source") == []
+
+
+def test_leaving_behind_an_operator_that_the_query_lacks_is_refused():
+    assert kept({0: "dedupe", 2: "join"}, [2], "operator") == {0: "dedupe"}
+    with pytest.raises(ConfigError, match="--without-operator 1: the query has no operator 1; there are 0, 2"):
+        kept({0: "dedupe", 2: "join"}, [1], "operator")
 
 
 def test_a_name_that_the_program_lacks_is_refused():
@@ -118,5 +149,5 @@ def test_a_source_continues_only_offsets_of_its_kind():
     folder = spark_folder(0, None, f"v1\n{about}\n" + '{"orders":{"0":7}}\n17', {}, "here")
     kafka = sources.kafka("nowhere:9092", "orders")
     assert source_position("in", kafka, folder, 0) == ({"orders/0": 7}, [])
-    with pytest.raises(StateError, match=r"source 1 of the query has the offset 17, .*--without-offsets"):
+    with pytest.raises(StateError, match=r"source 1 of the query has the offset 17, .*--without-source 1"):
         source_position("in", kafka, folder, 1)
