@@ -48,9 +48,10 @@ class MixedAttempts(TidewheelError):
     """Raised if a batch consumed other output of a task than the one that the task's report describes. Run the batch again."""
 
 
-def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism: int) -> None:
+def check_reports(reports: Sequence[Report], tasks: Mapping[int, int | None]) -> None:
     """Refuse a batch in which a task failed or did not report, or messages were lost between levels.
 
+    `tasks` has the number of tasks of each level that ran; None: only Spark knows it, because it divides a user's DataFrame.
     Raise the error of the first task that failed; `WholeRecordsNeeded` if that task needs the whole record to report an error;
     `MixedAttempts` if the batch should run again.
     """
@@ -59,10 +60,10 @@ def check_reports(reports: Sequence[Report], levels: Sequence[int], parallelism:
         if failure is not None:
             cause = UserTraceback(failure.traceback) if failure.traceback else None
             raise _FAILURES.get(failure.kind, StepError)(failure.text) from cause
-    for level in sorted({*levels, *(report.level for report in reports)}):
+    for level in sorted({*tasks, *(report.level for report in reports)}):
         partitions = sorted(report.partition for report in reports if report.level == level)
-        # Level 0 has as many partitions as the source gave, which only Spark knows; the others have one per task.
-        expected = list(range(len(partitions) if level == 0 else parallelism)) if level in levels else []
+        number = tasks.get(level, 0)
+        expected = list(range(len(partitions) if number is None else number))
         if partitions != expected:
             raise TidewheelError(
                 f"level {level} of the batch has reports of the partitions {partitions}, not of {expected}; nothing is committed"

@@ -56,6 +56,11 @@ class Layout(msgspec.Struct, frozen=True):
     """The splits that each task of the first of these levels reads, in the order of the source."""
 
     @property
+    def tasks(self) -> dict[int, int]:
+        """The number of tasks of each level."""
+        return {**dict.fromkeys(self.levels, self.spec.parallelism), self.levels[0]: len(self.splits)}
+
+    @property
     def shuffles(self) -> bool:
         """Whether messages go from tasks to others."""
         return len(self.levels) > 1 and self.spec.parallelism > 1

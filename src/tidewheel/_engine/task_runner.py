@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidewheel._core.closing import Closing
 from tidewheel._engine.commit import check_reports
@@ -28,7 +28,7 @@ class TaskRunner(Closing):
 
     def reports(self, layout: Layout) -> list[Report]:
         """Run the tasks and return their reports. Raise if a task failed, or if the reports do not prove a whole batch."""
-        return checked(self.run(layout), layout)
+        return checked(self.run(layout), layout.tasks)
 
     def cancel(self) -> None:
         """End the tasks in the middle of a batch. From any thread."""
@@ -37,8 +37,8 @@ class TaskRunner(Closing):
         """Release processes and other resources."""
 
 
-def checked(payloads: Iterable[bytes], layout: Layout) -> list[Report]:
+def checked(payloads: Iterable[bytes], tasks: Mapping[int, int | None]) -> list[Report]:
     """Decode the reports of a batch and check them (`check_reports`)."""
     found = [decode(payload) for payload in payloads]
-    check_reports(found, layout.levels, layout.spec.parallelism)
+    check_reports(found, tasks)
     return found

@@ -57,7 +57,8 @@ class BatchTasks(Closing):
             self._pool.count_batch()
         if frames:
             layout = divided(spec, self._levels, splits, None)
-            return checked(self._program.run_with_frames(layout, frames), layout), spec.parallelism
+            reports = self._program.run_with_frames(layout, frames)
+            return checked(reports, {**layout.tasks, 0: None}), spec.parallelism
         if narrowed is not None and not self._whole:
             try:
                 return self._run_splits(narrowed, msgspec.structs.replace(spec, partial=True))

@@ -45,55 +45,62 @@ def whole(parallelism: int = 2, splits: int = 3) -> list[Report]:
     return first + second
 
 
+TASKS = {0: 3, 1: 2}
+"""The number of tasks of each level of that batch."""
+
+
 @given(st.permutations(whole()))
 def test_a_whole_batch_is_accepted_in_any_order(reports):
-    check_reports(reports, [0, 1], 2)
+    check_reports(reports, TASKS)
 
 
-@pytest.mark.parametrize("lost", [report for report in whole() if report.level == 1])
+@pytest.mark.parametrize("lost", whole())
 def test_a_missing_report_of_a_level_is_refused(lost):
-    with pytest.raises(TidewheelError, match="level 1 of the batch has reports of the partitions"):
-        check_reports([report for report in whole() if report != lost], [0, 1], 2)
+    reports = [msgspec.structs.replace(r, sent={}, received={}) for r in whole() if r != lost]
+    with pytest.raises(TidewheelError, match=f"level {lost.level} of the batch has reports of the partitions"):
+        check_reports(reports, TASKS)
 
 
 @pytest.mark.parametrize("level", [0, 1])
 def test_a_level_that_is_missing_altogether_is_refused(level):
     reports = [msgspec.structs.replace(r, sent={}, received={}) for r in whole() if r.level != level]
-    if level == 0:
-        # A batch without any input has no partitions to read it.
-        check_reports(reports, [0, 1], 2)
-    else:
-        with pytest.raises(TidewheelError, match=r"partitions \[\], not of \[0, 1\]; nothing is committed"):
-            check_reports(reports, [0, 1], 2)
+    with pytest.raises(TidewheelError, match=rf"level {level} .* partitions \[\], not of \[0, 1.*nothing is committed"):
+        check_reports(reports, TASKS)
+
+
+@pytest.mark.parametrize("partitions", [0, 1, 5])
+def test_a_level_that_reads_a_dataframe_may_have_any_number_of_tasks(partitions):
+    check_reports([msgspec.structs.replace(r, received={}) for r in whole(splits=0)], {0: None, 1: 2})
+    check_reports(whole(splits=partitions), {0: None, 1: 2})
 
 
 @pytest.mark.parametrize("twice", whole())
 def test_a_doubled_report_is_refused(twice):
     plain = [msgspec.structs.replace(r, sent={}, received={}) for r in [*whole(), twice]]
     with pytest.raises(TidewheelError, match=f"level {twice.level} of the batch has reports of the partitions"):
-        check_reports(plain, [0, 1], 2)
+        check_reports(plain, TASKS)
 
 
-def test_a_gap_among_the_partitions_of_level_0_is_refused():
+def test_a_gap_among_the_partitions_of_a_dataframe_is_refused():
     with pytest.raises(TidewheelError, match=r"partitions \[0, 2\], not of \[0, 1\]"):
-        check_reports([Report(0, 0), Report(0, 2)], [0], 2)
+        check_reports([Report(0, 0), Report(0, 2)], {0: None})
 
 
 def test_a_partition_beyond_the_parallelism_is_refused():
     with pytest.raises(TidewheelError, match=r"partitions \[0, 2\]"):
-        check_reports([Report(1, 0), Report(1, 2)], [1], 2)
+        check_reports([Report(1, 0), Report(1, 2)], {1: 2})
 
 
 def test_a_report_of_a_level_that_did_not_run_is_refused():
     with pytest.raises(TidewheelError, match="level 2"):
-        check_reports([*whole(), Report(2, 0)], [0, 1], 2)
+        check_reports([*whole(), Report(2, 0)], TASKS)
 
 
 @pytest.mark.parametrize(("sent", "received"), [(3, 2), (2, 3), (1, 0), (0, 1)])
 def test_messages_that_were_lost_or_doubled_between_levels_are_refused(sent, received):
     reports = [Report(0, 0, sent={7: sent}), Report(1, 0, received={7: received})]
     with pytest.raises(TidewheelError, match=f"edge 7 was sent {sent} messages and {received} arrived"):
-        check_reports(reports, [0, 1], 1)
+        check_reports(reports, {0: 1, 1: 1})
 
 
 def consumed(*attempts: int) -> list[Report]:
@@ -105,13 +112,13 @@ def consumed(*attempts: int) -> list[Report]:
 
 
 def test_a_batch_that_consumed_one_attempt_of_each_task_is_accepted():
-    check_reports(consumed(1, 1), [0, 1], 2)
+    check_reports(consumed(1, 1), {0: 1, 1: 2})
 
 
 @pytest.mark.parametrize("attempts", [(1, 2), (2, 1), (2, 2)])
 def test_output_of_another_attempt_than_the_reported_one_is_detected(attempts):
     with pytest.raises(MixedAttempts, match="another attempt of task 0 of level 0"):
-        check_reports(consumed(*attempts), [0, 1], 2)
+        check_reports(consumed(*attempts), {0: 1, 1: 2})
 
 
 @given(st.data())
@@ -131,7 +138,7 @@ def test_a_batch_is_accepted_only_if_every_reported_block_was_consumed(data):
         there = tuple(attempt for attempt, size in blocks.items() if size)
         reports.append(Report(1, target, consumed=there, received={0: sum(blocks.values())}))
     try:
-        check_reports(reports, [0, 1], parallelism)
+        check_reports(reports, {0: maps, 1: parallelism})
     except TidewheelError:
         return
     for (target, task), attempt in took.items():
@@ -140,7 +147,7 @@ def test_a_batch_is_accepted_only_if_every_reported_block_was_consumed(data):
 
 def test_a_program_error_comes_before_all_else():
     with pytest.raises(StepError, match=r"^step 'x', record 1: it fails$"):
-        check_reports([Report(1, 0, Failure("step 'x', record 1: it fails", "x"))], [0, 1], 4)
+        check_reports([Report(1, 0, Failure("step 'x', record 1: it fails", "x"))], {0: 4, 1: 4})
 
 
 def test_reports_travel_as_bytes():

@@ -83,7 +83,7 @@ def reports_of(run: JobRun, parallelism: int, splits) -> list[Report]:
 
 
 def commit(run: JobRun, batch: int, parallelism: int, found: list[Report]) -> None:
-    check_reports(found, [1], parallelism)
+    check_reports(found, {1: parallelism})
     spec = msgspec.structs.replace(run.spec(parallelism, run.local), shared_key="user")
     run.commit(spec, found, "batch", None, SourceProgress(batch))
 
@@ -216,7 +216,7 @@ def test_a_record_without_a_key_is_refused_once(tmp_path):
     found = reports_of(run, 2, [ParquetSplit(listed(write(tmp_path / "a.parquet", rows, 9)), COLUMNS)])
     assert [report.failure is not None for report in found] == [True, False]
     with pytest.raises(StepError, match="the key column 'user' is null"):
-        check_reports(found, [1], 2)
+        check_reports(found, {1: 2})
     run.release()
 
 
@@ -247,5 +247,5 @@ def test_tasks_that_did_not_read_the_same_commit_nothing(tmp_path):
     first, _ = reports("abcdef")
     _, second = reports("abc")
     with pytest.raises(TidewheelError, match="found 3 and 6 records in it"):
-        check_reports([first, second], [1], 2)
+        check_reports([first, second], {1: 2})
     run.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 
 import msgspec
@@ -17,6 +18,7 @@ from tidewheel._engine.task_runner import TaskRunner
 from tidewheel._spark.batch_tasks import BatchTasks
 from tidewheel._spark.program import Program
 from tidewheel._spark.worker_pool import BatchFailed
+from tidewheel.errors import TidewheelError
 
 
 class Runner(TaskRunner):
@@ -27,11 +29,8 @@ class Runner(TaskRunner):
 
     def run(self, layout: Layout) -> list[bytes]:
         self.ran.append(self.told(layout))
-        tasks = [(level, task) for level in layout.levels for task in range(self.tasks(layout, level))]
+        tasks = [(level, task) for level, number in layout.tasks.items() for task in range(number)]
         return [reports.encode(Report(level, task, took=self.seconds / len(tasks))) for level, task in tasks]
-
-    def tasks(self, layout: Layout, level: int) -> int:
-        return len(layout.splits) if level == 0 else layout.spec.parallelism
 
 
 class Pool(Runner):
@@ -88,6 +87,28 @@ def run_batches(program: Spark, sizes: list[int], *, local: bool = True, pinned:
     for size in sizes:
         tasks.run(pinned, [(0, SimpleNamespace(size=size, reading="cheap"))], {})
     return tasks
+
+
+class Forgetful(Spark):
+    """Loses the report of the first task."""
+
+    def run(self, layout: Layout) -> list[bytes]:
+        return super().run(layout)[1:]
+
+    def run_with_frames(self, layout: Layout, frames: Mapping[int, str]) -> list[bytes]:
+        """Report of as many tasks as each frame has letters."""
+        tasks = {**layout.tasks, 0: sum(map(len, frames.values()))}
+        return [reports.encode(Report(level, task)) for level, number in tasks.items() for task in range(number)]
+
+
+def test_a_batch_is_refused_if_a_task_that_reads_does_not_report():
+    with pytest.raises(TidewheelError, match="level 0 of the batch has reports of the partitions"):
+        run_batches(Forgetful(0.6), [MB])
+
+
+def test_a_batch_with_a_dataframe_has_as_many_tasks_as_spark_divides_it_into():
+    found, _ = BatchTasks(Forgetful(0.6), local=True).run(PINNED, [], {0: "abcde"})
+    assert len(found) == 5 + PINNED.parallelism
 
 
 @pytest.mark.parametrize(

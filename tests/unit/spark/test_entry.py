@@ -38,7 +38,7 @@ def test_a_task_refuses_a_batch_of_a_driver_that_runs_other_code(worker, tmp_pat
     with pytest.raises(
         ConfigError, match=r"the driver has 0\.1-00000000, the task .*Nothing is committed: start the program"
     ):
-        check_reports(found, [1], 4)
+        check_reports(found, {1: 4})
     assert found[0].partition == 3
     assert list(rows) == []
 

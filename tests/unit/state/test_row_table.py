@@ -109,7 +109,7 @@ def test_totals_are_right_whatever_happens_between_batches(key, batches, tmp_pat
         for task in range(parallelism):
             rows = run_level(run.plan, spec, 1, TaskIdentity(task, next(_numbers)), iter(()), [(0, split)])
             found += [reports.decode(payload) for payload in wire.reports_in(rows)]
-        check_reports(found, [1], parallelism)
+        check_reports(found, {1: parallelism})
         return spec, found
 
     for number, (values, event) in enumerate(batches):
