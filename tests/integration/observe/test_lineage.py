@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import http.server
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -78,6 +79,9 @@ def endpoint(monkeypatch):
     monkeypatch.setenv("OPENLINEAGE_API_KEY", SECRET)
     yield made
     made.close()
+    # The client copies its settings to variables of these names, which would configure the runs of later tests.
+    for name in [name for name in os.environ if name.startswith("OPENLINEAGE__")]:
+        del os.environ[name]
 
 
 def ran(job, spark, tmp_path, endpoint):
