@@ -100,6 +100,7 @@ class CallSteps(Steps[Value]):
         belongs to the record. A batch that runs again calls again: pass `tidewheel.idempotency_key()` to a service
         that ignores repeated requests.
 
+        - `name`: required, because the metrics count calls by name, and idempotency keys contain the name.
         - `function`: a coroutine function, or a plain function, which runs in a thread.
         - `on`: call the function with this column, or with the result of this function, instead of the whole value.
         - `combine`: called with the value and the result; returns the new value. Without it, the result is the value.

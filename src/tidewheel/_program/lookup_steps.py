@@ -62,6 +62,7 @@ class LookupSteps(Steps[Value]):
         All records of a batch see the same version of the table. The join works on whole columns, and the resulting
         records are rows, whatever type they had before.
 
+        - `name`: required, because dropped records are counted by name, as `name/dropped` in the job's counts.
         - `table`: a table of this job, created by `job.table`.
         - `on`: the column of the record that has the key, or a list of columns for a table whose key has several; or a
           function of the record that returns the key, a tuple for several columns. None: the key of the stream. A

@@ -157,6 +157,7 @@ class Stream(ColumnSteps[Value], CallSteps[Value], LookupSteps[Value], TimeSteps
         and on the page.
 
         - `condition`: a function, an expression or a column, as in `filter`. A null result counts as false.
+        - `name`: required, because failed records are counted by name, in the metrics too.
         - `otherwise`: what happens to a record that fails. "stop" ends the run with an error that names the record;
           nothing of its batch is committed. "dead" sends the record to the dead-letter sink, "drop" removes it, and
           "warn" passes it on and logs a warning for the commit.
@@ -378,9 +379,9 @@ class Stream(ColumnSteps[Value], CallSteps[Value], LookupSteps[Value], TimeSteps
         """Decode payloads and return the records. Messages that fail to decode are in the stream `broken` of the result.
 
         A broken message keeps its columns, including the raw bytes, and gets a column `error`. The stream `broken`
-        needs a sink, which receives the messages in the same commit as the other records; they are counted as
-        `name/dead`. Keys and timestamps stay.
+        needs a sink, which receives the messages in the same commit as the other records. Keys and timestamps stay.
 
+        - `name`: required, because the broken messages are counted by name, as `name/dead` in the job's counts.
         - `codec`: one of `tidewheel.codecs`.
         - `column`: the column that holds the payloads, as bytes or text.
         - `retry`: exceptions of the codec that are transient, as in `map`.
@@ -429,8 +430,9 @@ class Stream(ColumnSteps[Value], CallSteps[Value], LookupSteps[Value], TimeSteps
     ) -> tuple[Stream[Value], ...]:
         """Divide the stream into several streams and return them.
 
-        A message that goes to no output is dropped and counted as `name/dropped` in the job's counts.
+        A message that goes to no output is dropped. Use `branch` to give the streams names.
 
+        - `name`: required, because dropped messages are counted by name, as `name/dropped` in the job's counts.
         - `outputs`: the number of streams to return, at least one.
         - `function`: returns the index of the output for a value, from 0 on, or several indexes, or none.
 
@@ -457,6 +459,7 @@ class Stream(ColumnSteps[Value], CallSteps[Value], LookupSteps[Value], TimeSteps
 
         A message can be in several of the streams. A message that is in none is dropped and counted, as in `split`.
 
+        - `name`: required, as in `split`.
         - `predicates`: functions of the value; each stream has the messages for which its predicate returns a true
           value. Predicates without names give a tuple of streams.
 
