@@ -305,7 +305,7 @@ def check_name(name: str) -> str:
 
 
 def check_namespace(namespace: str) -> str:
-    """Return a namespace; raise if it is invalid: like a name, but only one part."""
+    """Check a namespace: a valid name without slashes."""
     if "/" in namespace:
         raise ConfigError(f"{namespace!r} cannot be a namespace: only names may have slashes")
     return check_name(namespace)

@@ -166,8 +166,8 @@ def decode(data: bytes, stream_id: str | None = None, where: str = "", load_page
     version, body = unseal(MAGIC, VERSION, data, what)
     if version < OLDEST:
         raise StateError(
-            f"{what}: it has format version {version}, and this Tidewheel reads versions {OLDEST} to {VERSION}; go on with the "
-            "Tidewheel that wrote it, or start the job again under another name or state URL"
+            f"{what}: it has format version {version}, and this Tidewheel reads versions {OLDEST} to {VERSION}; continue "
+            "with the Tidewheel that wrote it, or start the job again under another name or state URL"
         )
     try:
         state = _Reading(what, load_page).state(_decode(_upgraded(body, version)))

@@ -145,8 +145,8 @@ class CheckpointManager:
         progress = self._progress(stream_id)
         if sequence is not None and progress.sequence is not None and sequence <= progress.sequence:
             raise StateError(
-                f"event {sequence} of stream {stream_id!r} does not come after {progress.sequence}, which is "
-                "counted already; after a restart, go on with the first event after the recovered checkpoint"
+                f"event {sequence} of stream {stream_id!r} does not come after {progress.sequence}, which was "
+                "already counted; after a restart, continue with the first event after the recovered checkpoint"
             )
         now = self._clock()
         progress.sequence = progress.sequence if sequence is None else sequence

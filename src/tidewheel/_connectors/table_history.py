@@ -68,7 +68,7 @@ class HistoryTable(ABC):
         """Return the table for messages, without credentials."""
 
     def at(self, version: int) -> TableVersion:
-        """Return a version, which this process may have loaded before."""
+        """Return a version, from this process's cache if possible."""
         since, known = _loaded.get((self, version), (0.0, None))
         if known is None or time.monotonic() - since > _KNOWN_S:
             known = self.load(version)

@@ -46,8 +46,8 @@ def _check_kinds(was: Mapping[str, str], now: Mapping[str, str], former: Mapping
         before = was.get(former.get(name, name), GIVEN)
         if before not in (GIVEN, kind):
             raise StateError(
-                f"source {name!r} read {before} and now reads {kind}: the positions of one mean nothing to the other. Give the "
-                "new source a name of its own, and go on without the positions of the old one with "
+                f"source {name!r} read {before} and now reads {kind}: positions of one are invalid for the other. Give the "
+                "new source its own name, and drop the positions of the old source with "
                 f"{drop_option(OFFSETS, [former.get(name, name)])}"
             )
 
@@ -110,7 +110,7 @@ def _adopted(name: str, stored: str, source: Source, old: OldPosition, seen: Seq
         return source.adopt(old, seen) if source.has_reader else frame_position(old)
     except StateError as error:
         raise StateError(
-            f"source {name!r}: {error}. Give the new source a name of its own, and go on without the positions of the old one "
+            f"source {name!r}: {error}. Give the new source its own name, and drop the positions of the old source "
             f"with {drop_option(OFFSETS, [stored])}"
         ) from None
 

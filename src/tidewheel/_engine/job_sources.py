@@ -57,7 +57,7 @@ class JobSources:
 
 
 def _records(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of records, without the one that carries lines that are not records."""
+    """Return the record columns, without the column for bad lines."""
     place = schema.get_field_index(BAD_LINE)
     return schema if place < 0 else schema.remove(place)
 

@@ -20,7 +20,7 @@ class Stored:
     """The owner of the name, with an article."""
     content: str
     gone: str
-    """What is lost, and what happens to it."""
+    """What the option drops."""
     option: str
     """The option that drops it, in Python."""
 
@@ -35,8 +35,8 @@ class Stored:
         return f"--{self.option.replace('_', '-')}"
 
 
-STATE = Stored("a step", "state", "that state, which is then removed", "allow_dropped_state")
-OFFSETS = Stored("a source", "offsets", "those offsets, which are then forgotten", "allow_dropped_source")
+STATE = Stored("a step", "state", "the stored state", "allow_dropped_state")
+OFFSETS = Stored("a source", "offsets", "the stored offsets", "allow_dropped_source")
 
 
 def check_names(option: str, names: object) -> None:
@@ -118,7 +118,7 @@ def check_dropped(
         f"{found} the {sort.owner} {', '.join(held)}, which the program lacks (it has "
         f"{', '.join(map(repr, sorted(present))) or f'none with {sort.content}'}). A name is the identity of the {sort.content} "
         f"of {sort.owned_by}: give the {sort.owner} its old name back; if it was renamed, write "
-        f"{_alias_lines(lost, stored, present)}; or go on without {sort.gone}, with "
+        f"{_alias_lines(lost, stored, present)}; or drop {sort.gone} with "
         f"{drop_option(sort, lost)}"
         + "".join(f". {line} names nothing that is stored" for line in idle_aliases(stored, present, aliases))
         + "".join(

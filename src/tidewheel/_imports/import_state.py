@@ -79,8 +79,8 @@ def import_state(
                 raise error if text is None else StateError(f"{text.place}: {error}") from None
         if isinstance(text, CsvRows) and text.numbers_only is not None:
             raise StateError(
-                f"the keys in {text.path} look like numbers ({text.numbers_only}), and the program does not tell their type: 7 "
-                f"and '7' are different keys. {keys.how_to_tell()}"
+                f"the keys in {text.path} look like numbers ({text.numbers_only}), and the program does not declare their type: "
+                f"7 and '7' are different keys. {keys.how_to_tell()}"
             )
         commit_import(JobRun(job, plan), [step], entries)
     return Imported(step.count, isinstance(text, CsvRows) and keys.type is None)

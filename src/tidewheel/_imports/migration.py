@@ -161,7 +161,7 @@ class StepMigration:
         return self.step.ttl is not None and self.step.ttl.clock == "wall"
 
     def add(self, entries: SortedRuns, old: SparkState, samples: int) -> None:
-        """Add a key. A `StateError` that names step and key if the function fails or its result does not fit."""
+        """Add a key. Raise `StateError`, with step and key, if the function fails or returns the wrong type."""
         self.read += 1
         if old.expires and not old.values:
             self.expired += 1

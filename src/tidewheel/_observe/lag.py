@@ -130,7 +130,7 @@ class LagMonitor:
             except Exception as error:
                 # A source that does not answer is asked again; report the failure once.
                 if source not in self._failing:
-                    _LOG.warning("source %r does not tell how far it is ahead: %s", source, error)
+                    _LOG.warning("the backlog of source %r is unknown: %s", source, error)
                 self._failing.add(source)
                 continue
             self._failing.discard(source)

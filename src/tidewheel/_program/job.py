@@ -326,7 +326,7 @@ class Job:
         The driver loads the whole table, stores it next to the state and commits its version: all records of a batch
         use the same version, and a batch that is tried again or replayed uses it again. A table that is replaced takes
         effect with the first batch after its refresh, and rows that were deleted are gone. The job stops if the table
-        cannot be loaded at first, or has two rows with the same key. If a later refresh cannot load it, the job goes on
+        cannot be loaded at first, or has two rows with the same key. If a later refresh cannot load it, the job continues
         with the version that it has, and warns.
 
         - `name`: the name of the table, unique in the job.

@@ -22,7 +22,7 @@ class Parts(tuple[Any, ...]):
             return f"{self.step} gives no stream"
         names = [f"stream_{number}" for number in range(len(self))]
         return (
-            f"{self.step} gives {len(self)} streams: {', '.join(names)} = ….{self.step}(…), and go on with "
+            f"{self.step} gives {len(self)} streams: {', '.join(names)} = ….{self.step}(…), and continue with "
             f"{names[0]}; or take one of them, ….{self.step}(…)[0]"
         )
 

@@ -65,7 +65,7 @@ class Accumulator(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
     @property
     def present(self) -> Accumulator:
-        """The count of the values that it has folded."""
+        """The number of values folded into this accumulator."""
         return Accumulator("count", self.column, self.since, "", self.where)
 
     def __str__(self) -> str:

@@ -58,7 +58,7 @@ def test_a_job_that_was_passed_by_stops_with_both_numbers(real_kafka):  # noqa: 
     topic.forget(3)
     topic.append([b"1"])
     source = DrivenSource(topic)
-    said = r"at offset 0 of partition .*/0 .* oldest that is retained is 3: 3 records are lost"
+    said = r"at offset 0 of partition .*/0 .* oldest retained offset is 3: 3 records are lost"
     with pytest.raises(ConnectorError, match=said):
         source.read(start, source.end(start))
 

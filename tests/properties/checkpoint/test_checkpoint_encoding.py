@@ -307,7 +307,7 @@ def test_a_newer_format_version_is_refused_with_both_versions():
 
 def test_an_older_format_is_refused_with_both_versions_and_a_way_out():
     with pytest.raises(
-        StateError, match=r"version 1, .*reads versions 2 to 10; go on with the Tidewheel that wrote it"
+        StateError, match=r"version 1, .*reads versions 2 to 10; continue with the Tidewheel that wrote it"
     ):
         decode(envelope.seal(MAGIC, 1, b"whatever an earlier version had"))
 

@@ -107,7 +107,7 @@ def test_a_value_that_is_no_rows_is_refused():
     for rows, said in (
         ({"sku": 1}, "not dict"),
         (7, "not int"),
-        ([], "does not tell the columns"),
+        ([], "columns of an empty list are unknown"),
         ([{"a": 1}, 7], "fit"),
     ):
         with pytest.raises(ConfigError, match=said):

@@ -49,7 +49,7 @@ def test_a_failing_source_is_reported_once_and_disturbs_no_other(caplog):
     monitor.look(0.0)
     monitor.look(4.0)
     assert monitor.behind == {"good": {"0": Behind(3, 4.0)}}
-    assert caplog.text.count("source 'bad' does not tell how far it is ahead: away") == 1
+    assert caplog.text.count("the backlog of source 'bad' is unknown: away") == 1
 
 
 def test_another_kind_of_lag_is_reported_and_disturbs_no_other():

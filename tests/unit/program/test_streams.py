@@ -173,7 +173,7 @@ def test_numbered_streams_taken_for_one_explain_how_to_choose(step, number, requ
     streams = step(source(job()))
     called = request.node.callspec.id
     names = ", ".join(f"stream_{each}" for each in range(number))
-    choice = rf"{called} gives {number} streams: {names} = ….{called}\(…\), and go on with stream_0; "
+    choice = rf"{called} gives {number} streams: {names} = ….{called}\(…\), and continue with stream_0; "
     with pytest.raises(AttributeError, match=f"no 'key_by' here: {choice}"):
         streams.key_by("k", "user")
     with pytest.raises(GraphError, match=f"step 'u': it takes one stream where {choice}"):

@@ -126,7 +126,7 @@ class TableFiles(DataFilesPartition):
 
 
 def described(table: Table, file: DataFile, sink: str) -> IcebergFile:
-    """Return a file of a token as the entry of a manifest."""
+    """Convert a staged data file to a manifest entry."""
     from pyiceberg.conversions import from_bytes
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.manifest import DataFileContent, FileFormat

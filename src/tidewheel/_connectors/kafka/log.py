@@ -224,8 +224,8 @@ class KafkaLog(Log):
         where = f"partition {partition} at {self._connection.brokers}"
         if first < oldest:
             return ConnectorError(
-                f"the job stands at offset {first} of {where}, and the oldest that is retained is {oldest}: {oldest - first} "
-                'records are lost. Say lost="earliest" to go on with that one, or lost="latest" to go on with the newest'
+                f"the job stands at offset {first} of {where}, and the oldest retained offset is {oldest}: {oldest - first} "
+                'records are lost. Give lost="earliest" to continue at the oldest offset, or lost="latest" at the newest'
             )
         return ConnectorError(
             f"the job stands at offset {first} of {where}, which ends at {newest}: the topic was deleted and made again, or is "

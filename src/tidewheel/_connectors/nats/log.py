@@ -61,10 +61,9 @@ class NatsLog(Log):
         info = self._asked(self._info)
         if info.config.retention != "limits":
             raise ConfigError(
-                f"{self._where} keeps messages by {info.config.retention} and lets go of them when others have read "
-                "them, and a "
-                "job must be able to read them again: read a stream that keeps them by limits, and has this one as "
-                "its source"
+                f"{self._where} has the retention policy {info.config.retention}, which deletes messages that others have "
+                "read, and a job must be able to read messages again: read a stream with the policy limits that has this "
+                "stream as its source"
             )
         start = self._settings.start
         if isinstance(start, datetime):
@@ -105,10 +104,9 @@ class NatsLog(Log):
     def _check(self, state: Any, first: int, last: int) -> None:
         if first < state.first_seq and self._settings.lost == "fail":
             raise ConnectorError(
-                f"{self._where} begins at sequence {state.first_seq}, and the job goes on at {first}: what is "
-                "between was let go "
-                "before it was read. Give the stream larger limits; to go on with what is there, read it with "
-                "lost='earliest'"
+                f"{self._where} begins at sequence {state.first_seq}, and the job continues at {first}: the "
+                "messages between were deleted before the job read them. Give the stream larger limits; to continue at "
+                "the oldest message, read the stream with lost='earliest'"
             )
         if last > state.last_seq + 1:
             raise ConnectorError(

@@ -126,7 +126,7 @@ class Postgres(KeyedRows):
             f"sink {publication.sink!r}",
             lambda connection: self.table.add(connection, self._parts(rows, publication.sink), publication, create),
             "The output is committed and not lost: correct the table and start again, or start with --drop-unpublished "
-            f"{publication.sink} to go on without what this commit has for the sink",
+            f"{publication.sink} to continue without this commit's rows of the sink",
         )
 
     def _parts(self, rows: PublishedRows, sink: str) -> Iterator[pa.Table]:

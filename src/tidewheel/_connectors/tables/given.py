@@ -94,7 +94,7 @@ def arrow_table(rows: Any) -> pa.Table:
         raise ConfigError(f"its rows are a DataFrame, an Arrow table, or records in a list; not {type(rows).__name__}")
     records = list(rows)
     if not records:
-        raise ConfigError("a list without records does not tell the columns; give an Arrow table")
+        raise ConfigError("the columns of an empty list are unknown; give an Arrow table")
     try:
         return pa.Table.from_batches([to_columns(records, ANY)])
     except Exception as error:

@@ -197,7 +197,7 @@ def _of_the_call(raised: BaseException) -> Exception:
         raise raised
     if isinstance(raised, Exception):
         return raised
-    # It would end the event loop, or leave the value without a result.
+    # Any other exception would end the event loop or leave the value unanswered.
     return StepError(f"the function raised {type(raised).__name__}; raise a subclass of Exception")
 
 

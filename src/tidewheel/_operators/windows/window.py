@@ -174,7 +174,7 @@ class WindowLogic(StatefulLogic[Panes]):
         return state or None
 
     def _emit_open(self, state: Panes, output: OutputBuffer) -> None:
-        """Emit early results. A program that has no `early` any more finds timers of one that had."""
+        """Emit early results. Without `early=`, ignore the timer: an earlier version of the program had set it."""
         for start in sorted(state) if self.early is not None else ():
             end, status, folded = state[start]
             if output.epoch is None or end - 1 > output.epoch:

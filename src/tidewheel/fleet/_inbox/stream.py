@@ -193,7 +193,7 @@ class InboxSplit(Split):
             raise UnreadableEvent(
                 f"event {first.number} of producer {stored.producer!r} for shard {shard}, at position {position} of "
                 f"{self.settings.url}, {first.error}. It is "
-                f"{first.payload[:200].decode(errors='replace')!r}. To go on without it, run `tidewheel fleet skip "
+                f"{first.payload[:200].decode(errors='replace')!r}. To skip it, run `tidewheel fleet skip "
                 f"--inbox {self.settings.url} {shard} {position} {first.number}`, or give the source dead_letters="
             )
 

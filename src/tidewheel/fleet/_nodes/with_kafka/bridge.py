@@ -126,8 +126,8 @@ class KafkaBridge:
                 self._flush()
                 raise ConfigError(
                     f"the record at offset {offset} of partition {partition} of topic {self._settings.topic!r} is not an event: "
-                    f"{str(error)[:_ERROR_CHARACTERS]}. Those before it are stored. To go on without it, give "
-                    "--dead-letters, where it goes instead"
+                    f"{str(error)[:_ERROR_CHARACTERS]}. The records before it are stored. To continue, give "
+                    "--dead-letters, which receives it"
                 ) from None
             where = {"topic": message.topic(), "partition": partition, "offset": offset}
             dead = letter(message.value() or b"", str(error), where, letter_limit(letters.inbox))
@@ -157,9 +157,9 @@ class KafkaBridge:
     def _failed(self, message: Any) -> ConnectorError | ConfigError:
         if message.error().name() == "_AUTO_OFFSET_RESET":
             return ConnectorError(
-                f"partition {message.partition()} of topic {self._settings.topic!r} has no record any more where the last bridge "
-                "ended: Kafka's retention removed records before they were carried over. Begin another --group to go on with "
-                "the oldest that is there"
+                f"partition {message.partition()} of topic {self._settings.topic!r} no longer has the record at which the last "
+                "bridge ended: Kafka's retention removed records before the bridge read them. Give another --group to continue "
+                "at the oldest record"
             )
         return self._settings.connection.failed(f"read the topic {self._settings.topic}", message.error())
 
