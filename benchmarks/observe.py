@@ -47,7 +47,7 @@ def written(folder: str, batches: int, rows: int) -> str:
 def job_of(name: str, folder: str, batches: int, rows: int) -> Job:
     """Return a job with a stateful step, for this number of batches."""
     job = Job(name, state=f"file://{folder}/state", n_shards=64)
-    numbers = job.source("in", sources.files(written(folder, batches, rows), max_files_per_trigger=1), value=int)
+    numbers = job.source("in", sources.files(written(folder, batches, rows), max_files_per_trigger=1), type=int)
     totals = numbers.key_by("by", lambda n: n % 5000).stateful_map("total", lambda k, n, t: (t + n, t + n), default=0)
     totals.map("half", lambda t: t // 2).filter("even", lambda t: t % 2 == 0).sink("out", sinks.discard())
     return job

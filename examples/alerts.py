@@ -25,5 +25,5 @@ class Order:
 
 job = Job("alerts")
 limit = job.cell("limit", int, default=1_000)
-orders = job.source("orders", sources.files(f"{DATA}/orders"), value=Order)
+orders = job.source("orders", sources.files(f"{DATA}/orders"), type=Order)
 orders.filter("large", lambda order: order.cents > limit.value).sink("out", sinks.console())

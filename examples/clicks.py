@@ -41,7 +41,7 @@ def add(user: str, click: Click, totals: Totals) -> tuple[Totals, Totals]:
 
 job = Job("clicks", state=f"file:{folder}/state")
 (
-    job.source("clicks", files(f"{folder}/in", "parquet", max_files_per_trigger=1), value=Click)
+    job.source("clicks", files(f"{folder}/in", "parquet", max_files_per_trigger=1), type=Click)
     .key_by("by-user", "user")
     .stateful_map("totals", add)
     .sink("out", file_sink(f"{folder}/out"))

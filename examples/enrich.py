@@ -38,7 +38,7 @@ def line(order: Row) -> Line:
 
 job = Job("enrich")
 products = job.table("products", DATA / "prices" / "products.csv", key="product", refresh="1 minute")
-orders = job.source("orders", sources.files(f"{DATA}/orders"), value=Order)
+orders = job.source("orders", sources.files(f"{DATA}/orders"), type=Order)
 # Orders of a product that the table lacks are dropped; how="left" would keep them.
 orders.lookup("product", products, on="product").map("line", line).sink(
     "out", sinks.files("out/invoices", format="json")

@@ -28,7 +28,7 @@ def failures(message: Message[str, Login], recent: ExpiringMap) -> int:
 
 
 job = Job("failed-logins")
-logins = job.source("logins", sources.files(f"{DATA}/logins"), value=Login).event_time("at", max_delay="1 minute")
+logins = job.source("logins", sources.files(f"{DATA}/logins"), type=Login).event_time("at", max_delay="1 minute")
 failed = logins.filter("failed", lambda login: not login.ok).key_by("by-user", lambda login: login.user)
 (
     failed.ttl_map("recent", failures)

@@ -24,7 +24,7 @@ class Event:
 
 job = Job("fleet-demo", n_shards=16, snapshot_every=8, collect_every=10, grace="5 s")
 (
-    job.source("events", inbox("the inbox that --inbox names", max_events=50_000), value=Event)
+    job.source("events", inbox("the inbox that --inbox names", max_events=50_000), type=Event)
     .key_by("by-user", "user")
     .aggregate("totals", n=count(), total=sum_("amount"))
     .sink("out", sinks.files(os.environ.get("FLEET_OUT", "fleet-out"), format="json"))

@@ -24,7 +24,7 @@ class Order:
 
 
 job = Job("hourly-revenue")
-orders = job.source("orders", sources.files(f"{DATA}/orders"), value=Order)
+orders = job.source("orders", sources.files(f"{DATA}/orders"), type=Order)
 on_time = orders.event_time("at", max_delay="30 minutes")
 per_hour = on_time.key_by("by-country", "country").window(
     "per-hour", tumbling("1 hour"), orders=agg.count(), cents=agg.sum("cents")

@@ -21,7 +21,7 @@ class Order:
 
 
 job = Job("routes")
-by_country = job.source("orders", sources.files(f"{DATA}/orders"), value=Order).branch(
+by_country = job.source("orders", sources.files(f"{DATA}/orders"), type=Order).branch(
     "country",
     dutch=lambda order: order.country == "NL",
     german=lambda order: order.country == "DE",

@@ -26,6 +26,6 @@ def most_expensive(user: str, order: dict, best: dict) -> tuple[dict, dict]:
 
 
 job = Job("spark-dataframe")
-orders = job.source("orders", sources.dataframe(orders_with_names), value=dict)
+orders = job.source("orders", sources.dataframe(orders_with_names), type=dict)
 best = orders.key_by("by-user", "user").stateful_map("best", most_expensive, default={"name": "", "cents": 0})
 best.sink("out", sinks.files("out/best", format="json"))

@@ -48,8 +48,8 @@ class Unpaid(StatefulLogic[datetime | None, Order | Payment, str, int]):
 
 
 job = Job("unpaid")
-orders = job.source("orders", sources.files(f"{DATA}/orders"), value=Order)
-payments = job.source("payments", sources.files(f"{DATA}/payments"), value=Payment)
+orders = job.source("orders", sources.files(f"{DATA}/orders"), type=Order)
+payments = job.source("payments", sources.files(f"{DATA}/payments"), type=Payment)
 ordered = orders.event_time("at", max_delay="1 hour", name="ordered").key_by("by-id", lambda order: order.id)
 paid = payments.event_time("at", max_delay="1 hour", name="paid").key_by("by-order", lambda payment: payment.order)
 unpaid = ordered.union("both", paid).stateful_op("unpaid", Unpaid(), returns=str)

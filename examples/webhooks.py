@@ -23,7 +23,7 @@ class Call:
 
 
 job = Job("webhooks")
-calls = job.source("calls", sources.files(f"{DATA}/webhooks"), value=Call).event_time("at", max_delay="1 hour")
+calls = job.source("calls", sources.files(f"{DATA}/webhooks"), type=Call).event_time("at", max_delay="1 hour")
 # The ids of the last hour are state; older ones are deleted.
 once = calls.key_by("by-id", "id").deduplicate("once", "1 hour")
 totals = once.key_by("by-user", "user").aggregate("totals", calls=agg.count(), cents=agg.sum("cents"))

@@ -28,7 +28,7 @@ VALUE_BYTES = 480
 def job(folder: str, name: str = "offline", **options: object) -> Job:
     """Return a job whose state is a text for each key."""
     made = Job(name, state=f"file://{folder}", n_shards=SHARDS)
-    keyed = made.source("in", iterable([]), value=dict).key_by("by", "user", value="n")
+    keyed = made.source("in", iterable([]), type=dict).key_by("by", "user", value="n")
     keyed.stateful_map("last", lambda user, n, last: (None, n), default=b"", **options).sink("out", discard())
     return made
 

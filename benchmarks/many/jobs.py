@@ -56,7 +56,7 @@ def job(name: str, folder: Path, state: Path) -> Job:
     """Return one of the jobs over the files of a folder."""
     made = Job("many", state=state.as_uri())
     source = files(str(folder), format="parquet", schema=SCHEMA, max_files_per_trigger=1)
-    timed = made.source("flights", source, value=dict).assign_timestamps("departed", "departed")
+    timed = made.source("flights", source, type=dict).assign_timestamps("departed", "departed")
     on_time = timed.limit_out_of_orderness("month", timedelta(days=31))
     for branch in BRANCHES[name]:
         branch(on_time)

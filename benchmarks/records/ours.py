@@ -79,7 +79,7 @@ def job(program: str, folder: Path, state: Path) -> Job:
     value, steps = PROGRAMS[program]
     job = Job("records", state=state.as_uri())
     source = files(str(folder), format="parquet", schema=SCHEMA, max_files_per_trigger=1)
-    steps(job.source("in", source, value=value)).sink("out", discard())
+    steps(job.source("in", source, type=value)).sink("out", discard())
     return job
 
 

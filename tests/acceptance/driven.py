@@ -34,7 +34,7 @@ class OnSpark:
         self.session, self.folder, self.out = session, folder, collect()
         self.source = Growing([], None, 1)
         self.job = Job(f"driven-{secrets.token_hex(3)}", state=f"file://{folder}/state", n_shards=4)
-        build(self.job.source("in", self.source, value=dict).key_by("key", "key", value="value")).sink("out", self.out)
+        build(self.job.source("in", self.source, type=dict).key_by("key", "key", value="value")).sink("out", self.out)
 
     def send(self, key: Any, value: Any) -> list[Message]:
         return self.send_all([Message(key, value)])

@@ -120,7 +120,7 @@ def test_a2_a_logic_gets_the_time_of_its_batch_from_the_testers_clock():
 def test_a2_all_tasks_of_a_batch_get_the_same_time():
     clock, out = Clock(), collect()
     job = Job("now", state="memory:a2-now", n_shards=4)
-    source = job.source("in", iterable([]), value=dict).key_by("by", "n")
+    source = job.source("in", iterable([]), type=dict).key_by("by", "n")
     source.stateful_op("now", lambda message, state, output: output.emit(output.now)).sink("out", out)
     with MemoryRun(job, parallelism=4, partitions=2, clock=clock) as run:
         run.batch({"in": [{"n": n} for n in range(8)]})

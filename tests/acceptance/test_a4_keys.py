@@ -14,7 +14,7 @@ from tidewheel.testing import MemoryRun
 def last_word(job, out):
     """Keeps the last word of three letters at most per key; emits the state before it."""
     (
-        job.source("in", iterable([]), value=dict)
+        job.source("in", iterable([]), type=dict)
         .key_by("by", lambda record: record["key"])
         .stateful_map("last", lambda k, r, state: (state, r["word"] if len(r["word"]) <= 3 else None), default="")
         .stateful_map("count", lambda key, value, n: (value, n + 1), default=0)
@@ -39,7 +39,7 @@ def test_a4_interrogate_lists_the_keys_that_have_state(memory_runner):
 def test_a4_a_dropped_key_is_not_listed_and_collects_nothing(memory_runner):
     job = memory_runner.job()
     (
-        job.source("in", iterable([]), value=dict)
+        job.source("in", iterable([]), type=dict)
         .key_by("by", lambda record: record["key"])
         .stateful_map("last", lambda k, r, state: (state, r["word"] if len(r["word"]) <= 3 else None), default="")
         .sink("out", collect())

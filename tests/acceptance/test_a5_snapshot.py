@@ -19,7 +19,7 @@ batches = st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(-3, 3)), ma
 @given(batches=batches, tasks=st.lists(st.integers(1, 4), min_size=6, max_size=6))
 def test_a5_every_commit_holds_the_state_after_its_messages(memory_runner, batches, tasks):
     job = memory_runner.job(n_shards=4, keep=100)
-    keyed = job.source("in", iterable([]), value=dict).key_by("by", "key")
+    keyed = job.source("in", iterable([]), type=dict).key_by("by", "key")
     # The state is dropped whenever the sum is 0.
     keyed.stateful_map("sum", lambda k, r, s: (s + r["n"], (s + r["n"]) or None), default=0).sink("one", collect())
     keyed.aggregate("total", total=sum_("n")).sink("two", collect())

@@ -40,7 +40,7 @@ class Inputs:
         streams = []
         for name in names:
             place = self.path / (folders or {}).get(name, name)
-            streams.append(job.source(name, files(place, "json", schema="k string"), value=dict))
+            streams.append(job.source(name, files(place, "json", schema="k string"), type=dict))
         merged = streams[0].union("all", *streams[1:]) if len(streams) > 1 else streams[0]
         waiting = {"ttl": "10000 days", "ttl_clock": "wall"} if timed else {}
         merged.key_by("by", lambda record: record["k"]).stateful_map("n", counted, default=0, **waiting).sink(
@@ -122,7 +122,7 @@ def test_a7_a_renamed_source_continues_under_its_alias(inputs):
 def test_a7_a_source_of_another_kind_is_refused_and_both_kinds_are_named(inputs):
     assert inputs.run(inputs.job("a")) == {"a": 9}
     job = Job("counts", state=f"file://{inputs.path}/state", n_shards=4)
-    rows = job.source("a", iterable([{"k": "a"}]), value=dict)
+    rows = job.source("a", iterable([{"k": "a"}]), type=dict)
     rows.key_by("by", lambda record: record["k"]).stateful_map("n", counted, default=0).sink("out", discard())
     with pytest.raises(StateError, match="source 'a' read files and now reads iterable"):
         inputs.run(job)
@@ -146,7 +146,7 @@ def test_a7_a_source_of_several_streams_has_all_their_offsets(inputs):
     def job(*names: str) -> Job:
         job = Job("counts", state=f"file://{inputs.path}/state", n_shards=4)
         made = {"both": both, "c": files(inputs.path / "c", "json", schema="k string")}
-        streams = [job.source(name, made[name], value=dict) for name in names]
+        streams = [job.source(name, made[name], type=dict) for name in names]
         merged = streams[0].union("all", *streams[1:]) if len(streams) > 1 else streams[0]
         merged.key_by("by", lambda record: record["k"]).stateful_map("n", counted, default=0).sink("out", discard())
         return job

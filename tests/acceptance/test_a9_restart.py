@@ -103,7 +103,7 @@ def test_a9_a_rejected_record_leaves_the_state_as_it_was(memory_runner):
 
     job, out, dead = memory_runner.job(), collect(), collect()
     job.dead_letter("rejected", dead)
-    source = job.source("in", iterable([]), value=int)
+    source = job.source("in", iterable([]), type=int)
     source.key_by("one", lambda number: 0).stateful_map("gather", gather, default=list).sink("out", out)
     with MemoryRun(job) as run:
         run.batch({"in": [1, 2, 3]})

@@ -25,7 +25,7 @@ url, machine, batches, point = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.a
 os.makedirs(machine)
 tempfile.tempdir = machine
 job = Job("orders", state=url, n_shards=4, snapshot_every=2)
-stream = job.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+stream = job.source("in", iterable([]), type=dict).key_by("by", lambda record: record["user"])
 stream.stateful_map("sum", lambda key, record, n: (n, n + record["amount"]), default=0).sink("out", discard())
 run = MemoryRun(job, parallelism=2, take_over=True)
 done = -1 if run.run.head.batch is None else run.run.head.batch

@@ -108,7 +108,7 @@ def pay(key: str, record: dict, account: Account) -> tuple[None, Account]:
 def bank(tmp_path) -> str:
     url = f"file://{tmp_path}/state"
     job = Job("bank", state=url, n_shards=8, keep=50)
-    stream = job.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+    stream = job.source("in", iterable([]), type=dict).key_by("by", lambda record: record["user"])
     stream.stateful_map("account", pay).sink("out-1", discard())
     stream.aggregate("sums", total=sum_("amount"), n=count()).sink("out-2", discard())
     by_number = stream.key_by("by-number", lambda record: record["number"])
@@ -142,7 +142,7 @@ def test_b8_read_state_gives_typed_columns_at_any_kept_checkpoint(spark, bank):
 
 def test_b8_a_dataframe_of_state_is_the_beginning_of_another_job(spark, bank, tmp_path):
     job = Job("second", state=f"file://{tmp_path}/second", n_shards=2)
-    stream = job.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+    stream = job.source("in", iterable([]), type=dict).key_by("by", lambda record: record["user"])
     stream.stateful_map("account", pay).sink("out", discard())
     assert job.import_state("account", read_state(spark, bank, "account", at=3)) == 40
     assert dict(job_state(job, "account")) == dict(StoredJob("bank", state=bank).scan("account", at=3))

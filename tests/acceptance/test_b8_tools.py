@@ -39,7 +39,7 @@ def local(tmp_path) -> str:
 def totals(url: str, sink=None, name: str = "orders", **settings) -> Job:
     job = Job(name, state=url, n_shards=4, **{"keep": 50, "snapshot_every": 3, **settings})
     (
-        job.source("in", iterable([]), value=dict)
+        job.source("in", iterable([]), type=dict)
         .key_by("by-user", lambda record: record["user"])
         .stateful_map(
             "sum",

@@ -27,7 +27,7 @@ class Click:
 
 def counting(job: Job, source=None) -> Job:
     (
-        job.source("in", source or iterable([]), value=int)
+        job.source("in", source or iterable([]), type=int)
         .key_by("by", lambda value: value)
         .stateful_map("count", lambda key, value, n: (n + 1, n + 1), default=0)
         .sink("out", collect())
@@ -160,7 +160,7 @@ def test_f_a_failing_batch_loses_nothing_that_was_committed(tmp_path):
     before = committed(counting(Job("j", state=state)))
     job = Job("j", state=state)
     (
-        job.source("in", iterable([]), value=int)
+        job.source("in", iterable([]), type=int)
         .key_by("by", lambda value: value)
         .stateful_map("count", lambda key, value, n: (1 // (value - 1), n + 1), default=0)
         .sink("out", collect())

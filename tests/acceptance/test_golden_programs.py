@@ -156,7 +156,7 @@ def test_a1_words():
 def test_a5_dropped_state_next_to_an_aggregate():
     def make():
         job = Job("program", n_shards=4, snapshot_every=2, keep=2, collect_every=3)
-        by = job.source("in", iterable([]), value=dict).key_by("by", "of")
+        by = job.source("in", iterable([]), type=dict).key_by("by", "of")
         by.stateful_map("sum", lambda k, r, s: (s + r["n"], (s + r["n"]) or None), default=0).sink("one", collect())
         by.aggregate("total", total=sum_("n")).sink("two", collect())
         by.key_by("n", lambda r: r["n"]).reduce("most", lambda a, b: max(a, b, key=lambda r: r["of"])).sink(

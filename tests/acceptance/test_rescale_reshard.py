@@ -34,7 +34,7 @@ def disarmed():
 
 def job(state: str, n_shards: int) -> Job:
     made = Job("job", state=state, n_shards=n_shards, snapshot_every=2)
-    by = made.source("in", iterable([]), value=dict).key_by("by", "user")
+    by = made.source("in", iterable([]), type=dict).key_by("by", "user")
     by.stateful_map("count", lambda user, record, n: (n + 1, n + 1), default=0).sink("out", collect())
     by.aggregate("total", total=sum_("n")).sink("totals", collect())
     return made
@@ -134,7 +134,7 @@ class Reminding(StatefulLogic[int]):
 
 def reminding(name: str, state: str, n_shards: int, out) -> Job:
     made = Job(name, state=state, n_shards=n_shards)
-    by = made.source("in", iterable([]), value=dict).key_by("by", "user")
+    by = made.source("in", iterable([]), type=dict).key_by("by", "user")
     by.stateful_op("remind", Reminding(), default=0).sink("out", out)
     return made
 

@@ -115,7 +115,7 @@ def assert_nothing_rewritten(store, commits) -> None:
 @pytest.fixture
 def stopped_job(tmp_path):
     job = Job("j", state=f"file://{tmp_path}/state", n_shards=SHARDS)
-    job.source("in", files("/data"), value=dict).key_by("k", "k").stateful_map(
+    job.source("in", files("/data"), type=dict).key_by("k", "k").stateful_map(
         "n", lambda k, r, n: (n + 1, n + 1), default=0
     ).sink("out", collect())
     with MemoryRun(job, parallelism=2) as run:

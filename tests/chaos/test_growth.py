@@ -27,7 +27,7 @@ def used(folder: Path) -> tuple[int, int]:
 
 def counting(tmp_path: Path, **settings) -> Job:
     job = Job("growth", state=f"file://{tmp_path}/state", n_shards=8, keep=5, collect_every=10, grace="0 s", **settings)
-    numbers = job.source("in", iterable([]), value=int)
+    numbers = job.source("in", iterable([]), type=int)
     numbers.key_by("by", lambda number: number).stateful_map("count", lambda k, v, n: (n + 1, n + 1), default=0).sink(
         "out", file_sink(str(tmp_path / "out"))
     )

@@ -101,7 +101,7 @@ class World:
             grace=0,
             snapshot_every=self.snapshot_every,
         )
-        stream = job.source("in", lambda spark: None, value=dict).key_by("by", "k", value="n")
+        stream = job.source("in", lambda spark: None, type=dict).key_by("by", "k", value="n")
         totals = stream.stateful_map("sum", lambda key, n, total: ({"n": n}, total + n), default=0)
         files = sinks.files(self.root / "out" / name, format="json")
         totals.sink("out", files if self.has_files else sinks.discard())

@@ -47,7 +47,7 @@ def records(batch: int) -> list[dict[str, Any]]:
 
 def job(disk: Path) -> Job:
     job = Job("cut", state=f"file://{disk}/state", n_shards=2, keep=2, collect_every=3, grace=0, snapshot_every=3)
-    keyed = job.source("in", sources.iterable([]), value=dict).key_by("by", "k", value="n")
+    keyed = job.source("in", sources.iterable([]), type=dict).key_by("by", "k", value="n")
     totals = keyed.stateful_map("sum", lambda key, n, total: ({"n": n}, total + n), default=0)
     totals.sink("out", sinks.files(f"{disk}/out", format="json"))
     return job

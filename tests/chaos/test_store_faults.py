@@ -91,7 +91,7 @@ class Faulty(Store):
 def numbered(url: str, out: Path) -> Job:
     job = Job("orders", state=url, n_shards=2, keep=2, collect_every=2, snapshot_every=2)
     (
-        job.source("in", iterable([]), value=dict)
+        job.source("in", iterable([]), type=dict)
         .key_by("by-user", lambda record: record["user"])
         .stateful_map(
             "sum",

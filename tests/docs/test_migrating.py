@@ -109,6 +109,9 @@ FORMS: dict[str, list[Form]] = {
     "`records, dead = s.decode(…)`": [lambda: unpacked(numbers(b"1").decode("decode", codecs.json(int)))],
     "`low, high = s.branch(": [branched],
     "`s.map(": [lambda: numbers(1).map("double", lambda n: 2 * n).key_by("by", lambda n: n)],
+    "`job.source(…, value=": [
+        lambda: Job("old", state="memory:old-forms").source("in", sources.iterable([1]), value=int)
+    ],
     "`sum_`, `min_`, `max_`": [
         lambda: (
             [tidewheel.sum_("n"), tidewheel.min_("n"), tidewheel.max_("n")]

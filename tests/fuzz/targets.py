@@ -113,7 +113,7 @@ def stored() -> dict[str, list[bytes]]:
 
     job = Job("j", state=f"file://{state}", n_shards=4)
     job.cell("limit", str, default="x")
-    keyed = job.source("in", sources.iterable([]), value=dict).key_by("by", "k")
+    keyed = job.source("in", sources.iterable([]), type=dict).key_by("by", "k")
     keyed.stateful_map("count", total, default=0).sink("out", sinks.files(f"{folder()}/out", "json"))
     with MemoryRun(job) as run:
         run.batch({"in": [{"k": f"k{number}"} for number in range(20)]})
@@ -481,7 +481,7 @@ def imported_text(data: bytes) -> None:
         path = folder() / name
         path.write_bytes(data)
         job = Job("imported", state=f"memory:fuzz-{name}-{next(_NUMBERS)}", n_shards=1)
-        keyed = job.source("in", sources.iterable([]), value=dict).key_by("by", lambda row: row["k"])
+        keyed = job.source("in", sources.iterable([]), type=dict).key_by("by", lambda row: row["k"])
         keyed.stateful_map("sum", lambda key, row, n: (None, n), state=Account, default=lambda: Account(0))
         try:
             job.import_state("sum", path, key_type=str)

@@ -131,7 +131,7 @@ class JobWorld(World):
     def _new_job(self, name: str) -> Job:
         job = Job(name, state="s3://sim/state", cells=CELLS, **self.settings)  # type: ignore[arg-type]
         totals = (
-            job.source("in", lambda spark: None, value=dict)
+            job.source("in", lambda spark: None, type=dict)
             .key_by("by", "k", value="n")
             .stateful_map(STEP, lambda key, n, total: (total + n, total + n), default=0)
         )

@@ -76,16 +76,16 @@ job = Job("typed")
 
 # Sources: the declared type, what the source itself gives, or rows.
 
-orders = job.source("orders", sources.files("orders/", "json"), value=Order)
+orders = job.source("orders", sources.files("orders/", "json"), type=Order)
 assert_type(orders, Stream[Order])
 assert_type(job.source("rows", sources.files("rows/")), Stream[Row])
 assert_type(job.source("kafka", sources.kafka("broker", "topic")), Stream[Row])
 assert_type(job.source("frame", lambda spark: spark.readStream.load()), Stream[Row])
-assert_type(job.source("framed", lambda spark: spark.readStream.load(), value=Payment), Stream[Payment])
+assert_type(job.source("framed", lambda spark: spark.readStream.load(), type=Payment), Stream[Payment])
 assert_type(job.source("numbers", sources.iterable([1, 2])), Stream[int])
 assert_type(job.source("records", sources.iterable([Payment("ada", True)])), Stream[Payment])
 assert_type(job.source("dicts", sources.iterable([{"user": "ada", "cents": 3}])), Stream[Row])
-assert_type(job.source("as-dicts", sources.files("x/"), value=dict[str, Any]), Stream[dict[str, Any]])
+assert_type(job.source("as-dicts", sources.files("x/"), type=dict[str, Any]), Stream[dict[str, Any]])
 
 # Steps over values.
 
@@ -263,7 +263,7 @@ assert_type(
 
 # Joins.
 
-payments = job.source("payments", sources.files("payments/"), value=Payment).key_by("by-payer", lambda paid: paid.user)
+payments = job.source("payments", sources.files("payments/"), type=Payment).key_by("by-payer", lambda paid: paid.user)
 assert_type(timed.interval_join("j", payments, after=HOUR), KeyedStream[str, Joined[Order, Payment]])
 assert_type(timed.interval_join("jl", payments, how="left"), KeyedStream[str, Joined[Order, Payment | None]])
 assert_type(timed.interval_join("jr", payments, how="right"), KeyedStream[str, Joined[Order | None, Payment]])

@@ -35,7 +35,7 @@ class OfText(StatefulLogic[int, str, str]):
 
 job = Job("wrong")
 tidewheel.Jobb("wrong")  # error: Jobb
-orders = job.source("orders", sources.files("orders/"), value=Order)
+orders = job.source("orders", sources.files("orders/"), type=Order)
 by_user = orders.key_by("by-user", lambda order: order.user)
 by_cents = orders.key_by("by-cents", lambda order: order.cents)
 words = job.source("words", sources.iterable(["a", "b"]))

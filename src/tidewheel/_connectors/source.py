@@ -111,7 +111,7 @@ class SourceReader(ABC):
 class Source(ABC, Generic[Record]):
     """A source of records. It opens a reader; for a streaming DataFrame of the user, Spark reads instead.
 
-    `Source[Order]` has orders as records if the program declares no type (`Job.source(…, value=…)`). The records of a source
+    `Source[Order]` has orders as records if the program declares no type (`Job.source(…, type=…)`). The records of a source
     without a type are rows.
     """
 

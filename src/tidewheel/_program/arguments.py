@@ -187,8 +187,8 @@ def single_column(source: str, shape: Shape, columns: Collection[str] | None) ->
     if len(columns) == 1:
         return next(iter(columns))
     raise GraphError(
-        f"source {source!r}: value={shape.describe()} is a single column, {shape.column!r}, and it has {', '.join(columns)}; "
-        "declare a dataclass with the fields that you need, or leave value= out and take row.…"
+        f"source {source!r}: type={shape.describe()} is a single column, {shape.column!r}, and it has {', '.join(columns)}; "
+        "declare a dataclass with the fields that you need, or leave type= out and take row.…"
     )
 
 

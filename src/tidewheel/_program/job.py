@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from difflib import get_close_matches
@@ -136,27 +137,31 @@ class Job:
         return f"<Job {self.name!r}, {len(self.graph.nodes)} steps, state at {Url(self.state)}>"
 
     @overload
-    def source(
-        self, name: str, source: Source[Any] | Callable[[SparkSession], Any], *, value: type[V]
-    ) -> Stream[V]: ...
+    def source(self, name: str, source: Source[Any] | Callable[[SparkSession], Any], *, type: type[V]) -> Stream[V]: ...
     @overload
-    def source(self, name: str, source: Source[V], *, value: None = None) -> Stream[V]: ...
+    def source(self, name: str, source: Source[V], *, type: None = None) -> Stream[V]: ...
     @overload
-    def source(self, name: str, source: Callable[[SparkSession], Any], *, value: None = None) -> Stream[Row]: ...
+    def source(self, name: str, source: Callable[[SparkSession], Any], *, type: None = None) -> Stream[Row]: ...
     @overload
     def source(
-        self, name: str, source: Source[Any] | Callable[[SparkSession], Any], *, value: UnionType
+        self, name: str, source: Source[Any] | Callable[[SparkSession], Any], *, type: UnionType
     ) -> Stream[Any]: ...
     def source(
-        self, name: str, source: Source[Any] | Callable[[SparkSession], Any], *, value: Any = None
+        self,
+        name: str,
+        source: Source[Any] | Callable[[SparkSession], Any],
+        *,
+        type: Any = None,
+        value: Any = None,
     ) -> Stream[Any]:
         """Add a source of records and return its stream.
 
         - `name`: the name of the source, unique in the job.
         - `source`: one of `tidewheel.sources`, or any function from a Spark session to a streaming DataFrame.
-        - `value`: the Python type of a record: a dataclass or a `msgspec.Struct`, whose fields select the columns;
+        - `type`: the Python type of a record: a dataclass or a `msgspec.Struct`, whose fields select the columns;
           `dict`; a type such as `int` for a single column; or `Row`, with columns as attributes, the default of most
           sources.
+        - `value`: the old name of `type`; deprecated.
 
         >>> from dataclasses import dataclass
         >>> from tidewheel import Job, sinks, sources
@@ -166,7 +171,7 @@ class Job:
         ...     user: str
         ...     cents: int
         >>> job = Job("orders")
-        >>> orders = job.source("in", sources.files("orders/", "json"), value=Order)
+        >>> orders = job.source("in", sources.files("orders/", "json"), type=Order)
         >>> _ = orders.filter("big", lambda order: order.cents > 100).sink("out", sinks.collect())
         >>> run_in_memory(job, {"in": [Order("ada", 250), Order("bob", 90)]}).outputs["out"]
         [{'user': 'ada', 'cents': 250}]
@@ -175,15 +180,22 @@ class Job:
             raise GraphError(
                 f"source {name!r}: {source!r} is neither a source nor a function from a Spark session to a DataFrame"
             )
-        wrapped = as_source(source)
-        shape = wrapped.shape if value is None else shape_of(value)
         if value is not None:
+            warnings.warn(
+                f"source {name!r}: value= is now called type=; the old name ends with version 0.3",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            type = value
+        wrapped = as_source(source)
+        shape = wrapped.shape if type is None else shape_of(type)
+        if type is not None:
             wrapped = wrapped.declared(shape)
         if shape.kind == "any":
-            raise GraphError(f"source {name!r}: value={value!r} is not Row, dict, a dataclass or a msgspec.Struct")
+            raise GraphError(f"source {name!r}: type={type!r} is not Row, dict, a dataclass or a msgspec.Struct")
         if shape.kind in ("row", "dict"):
             shape = replace(shape, fields=wrapped.fields())
-        elif shape.kind == "scalar" and value is not None:
+        elif shape.kind == "scalar" and type is not None:
             shape = replace(shape, column=single_column(name, shape, wrapped.fields()))
         return Stream(self, Port(self.graph.add(name, SourceOperator(wrapped, shape)).id))
 

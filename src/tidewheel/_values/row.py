@@ -11,7 +11,7 @@ from typing import Any
 class Row(tuple[Any, ...]):
     """A record with one attribute per column, also accessible by name as `row["user"]`; otherwise a tuple.
 
-    This is the default of most sources; or declare `value=Row`.
+    This is the default of most sources; or declare `type=Row`.
 
     >>> click = row_class(("user", "amount"))("ada", 3)
     >>> click.user, click["amount"]

@@ -343,7 +343,7 @@ def test_new_columns_are_added_if_the_sink_may(harness, rows):
 
 def test_the_key_of_the_stream_is_the_key_of_the_rows(tmp_path, place, rows):
     job = Job("orders", state=(tmp_path / "state").as_uri())
-    stream = job.source("in", iterable([]), value=dict).key_by("user")
+    stream = job.source("in", iterable([]), type=dict).key_by("user")
     stream.sink("out", place.sink(mode="merge"))
     with MemoryRun(job) as run:
         run.batch({"in": [{"user": "a", "n": 1}, {"user": "b", "n": 1}]})

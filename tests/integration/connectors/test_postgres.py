@@ -66,7 +66,7 @@ def test_a_whole_job_without_spark(postgres, table):
 def test_the_first_batch_of_a_memory_run_is_checked_by_the_table(postgres, table):
     postgres.query(f"CREATE TABLE {table} (value int)")
     job = Job("first", state=f"memory:first-{table}", n_shards=4)
-    job.source("in", iterable([]), value=int).sink("out", sinks.postgres(postgres.dsn, table))
+    job.source("in", iterable([]), type=int).sink("out", sinks.postgres(postgres.dsn, table))
     with MemoryRun(job) as run, pytest.raises(StepError, match="out of range in the record"):
         run.batch({"in": [2**40]})
 

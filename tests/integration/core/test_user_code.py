@@ -32,7 +32,7 @@ PLACE = f"({place(helper)}, called at {place(step)})"
 
 def failing_job(function=step):
     job = Job("failing")
-    job.source("in", sources.iterable([{"n": 1}]), value=dict).map("name", function).sink("out", sinks.collect())
+    job.source("in", sources.iterable([{"n": 1}]), type=dict).map("name", function).sink("out", sinks.collect())
     return job
 
 

@@ -95,7 +95,7 @@ def test_a_run_reports_its_start_its_progress_and_its_end_with_its_datasets(spar
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "one.json").write_text('{"user": "ada", "cents": 3}\n')
     job = Job("orders", state=f"file://{tmp_path}/state")
-    orders = job.source("in", sources.files(f"{tmp_path}/in", "json"), value=Order)
+    orders = job.source("in", sources.files(f"{tmp_path}/in", "json"), type=Order)
     orders.sink("out", sinks.files(f"{tmp_path}/out", format="json"))
     orders.sink("seen", sinks.collect())
     events = ran(job, spark, tmp_path, endpoint)

@@ -59,7 +59,7 @@ def written(folder: Path, format: str, parts: list[list[bytes]]) -> None:
 def job_over(folder: Path, state: Path, out, dead=None, divides: bool = False) -> Job:
     job = Job("files", state=f"file://{state}", n_shards=8)
     source = sources.files(folder, schema="user string, n long, f double")
-    stream = job.source("in", dividing_files(source) if divides else source, value=dict)
+    stream = job.source("in", dividing_files(source) if divides else source, type=dict)
     keyed = stream.key_by("by", lambda record: record["user"] or "")
     keyed.stateful_map("all", lambda user, record, seen: (repr([*seen, record]), [*seen, record]), default=list).sink(
         "out", out

@@ -15,7 +15,7 @@ def events(*times):
 
 def windowed(items, out, state, **bound):
     job = Job("finishes", state=state, n_shards=4)
-    timed = job.source("in", iterable(items, batch_size=2), value=dict).assign_timestamps("at", "at", unit="ns")
+    timed = job.source("in", iterable(items, batch_size=2), type=dict).assign_timestamps("at", "at", unit="ns")
     on_time = timed.limit_out_of_orderness("bound", "0 s", **bound)
     tens = on_time.key_by("by", "k").window("tens", tumbling("10 ns"), n=count())
     tens.sink("out", out)
@@ -52,7 +52,7 @@ class Echo(StatefulLogic[int]):
 
 def test_an_epoch_whose_data_causes_another_epoch_is_followed_by_it():
     job, out = Job("cascade", state="memory:finish-cascade", n_shards=4), collect()
-    timed = job.source("in", iterable([]), value=dict).assign_timestamps("at", "at", unit="ns")
+    timed = job.source("in", iterable([]), type=dict).assign_timestamps("at", "at", unit="ns")
     echoed = timed.key_by("by", "k").stateful_op("echo", Echo(), default=0)
     on_time = echoed.limit_out_of_orderness("bound", "0 s")
     on_time.key_by("again", "k").window("tens", tumbling("10 ns"), n=count()).sink("out", out)

@@ -42,7 +42,7 @@ def small_bounds(monkeypatch):
 
 def job(folder: Path, name: str, **options) -> Job:
     made = Job(name, state=f"file://{folder}", n_shards=2)
-    keyed = made.source("in", iterable([]), value=dict).key_by("by", "user", value="n")
+    keyed = made.source("in", iterable([]), type=dict).key_by("by", "user", value="n")
     keyed.stateful_map("last", lambda user, n, last: (None, n), default=b"", **options).sink("out", discard())
     return made
 

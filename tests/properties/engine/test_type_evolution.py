@@ -368,7 +368,7 @@ TYPES, GROUPS = 10, 19
 def program(url: str, step: str, shapes: dict[int, Shape], types: Types) -> tuple[Job, list[Kept]]:
     """Return a job with a step for each shape."""
     job = Job("evolving", state=url, n_shards=1)
-    timed = job.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+    timed = job.source("in", lambda spark: None, type=dict).assign_timestamps("at", "at", unit="ns")
     keyed = timed.limit_out_of_orderness("bound", "0 s", max_ahead=None).key_by("k", "k")
     steps = [Kept(keyed, number, shape, types) for number, shape in shapes.items()]
     for each in steps:

@@ -196,7 +196,7 @@ class Store:
     def job(self, name: str) -> Job:
         job = Job(name, state=self.state, n_shards=4)
         job.cell("limit", str, default="x")
-        keyed = job.source("in", sources.iterable([]), value=dict).key_by("by", "k")
+        keyed = job.source("in", sources.iterable([]), type=dict).key_by("by", "k")
         counted = keyed.stateful_map("count", lambda key, row, n: ({"k": key, "n": n + 1}, n + 1), default=0)
         counted.sink("out", sinks.files(str(self.root / "out"), "json"))
         return job

@@ -36,7 +36,7 @@ WINDOWS = {
 
 def job(kind: str, name: str, state: str, out, late) -> Job:
     made = Job(name, state=state, n_shards=4)
-    timed = made.source("in", iterable([]), value=dict).assign_timestamps("time", "at", unit="ns")
+    timed = made.source("in", iterable([]), type=dict).assign_timestamps("time", "at", unit="ns")
     on_time = timed.limit_out_of_orderness("bound", "2 ns")
     late_stream = on_time.late
     late_stream.sink("late", late)

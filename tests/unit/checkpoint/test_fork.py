@@ -27,7 +27,7 @@ def url() -> str:
 
 def job(url: str, name: str) -> Job:
     made = Job(name, state=url, n_shards=2)
-    stream = made.source("in", iterable([]), value=dict).key_by("by", lambda record: record["k"])
+    stream = made.source("in", iterable([]), type=dict).key_by("by", lambda record: record["k"])
     stream.stateful_map("n", lambda key, record, n: (n, n + 1), default=0).sink("out", discard())
     return made
 

@@ -23,7 +23,7 @@ def counted(keyed, name):
 
 def numbers(url: str, *, key=lambda record: record["n"], by: str = "by", agg: str = "agg") -> Job:
     job = Job("numbers", state=url, n_shards=4)
-    counted(job.source("in", iterable([]), value=dict).key_by(by, key), agg)
+    counted(job.source("in", iterable([]), type=dict).key_by(by, key), agg)
     if agg == "renamed":
         job.alias("renamed", "agg")
     return job
@@ -72,7 +72,7 @@ def test_a_query_of_the_program_is_refused_as_well():
 
 def test_each_operator_has_the_type_of_its_own_key_by():
     job = Job("both", state=fresh(), n_shards=4)
-    records = job.source("in", iterable([]), value=dict)
+    records = job.source("in", iterable([]), type=dict)
     counted(records.key_by("by-n", lambda record: record["n"]), "numbers")
     counted(records.key_by("by-user", lambda record: record["user"]), "users")
     found = stored(job, {"n": 3, "user": "ada"})
@@ -84,7 +84,7 @@ def test_each_operator_has_the_type_of_its_own_key_by():
 
 def test_keys_of_two_types_are_both_looked_up():
     job = Job("mixed", state=fresh(), n_shards=4)
-    records = job.source("in", iterable([]), value=dict)
+    records = job.source("in", iterable([]), type=dict)
     by_n, by_user = (records.key_by(f"by-{name}", lambda record, name=name: record[name]) for name in ("n", "user"))
     counted(by_n.union("all", by_user), "agg")
     found = stored(job, {"n": 3, "user": "ada"})
@@ -109,7 +109,7 @@ def test_a_key_by_may_take_the_name_of_an_operator_that_is_gone():
     url = fresh()
     stored(numbers(url), {"n": 3})
     job = Job("numbers", state=url, n_shards=4)
-    counted(job.source("in", iterable([]), value=dict).key_by("agg", lambda record: str(record["n"])), "other")
+    counted(job.source("in", iterable([]), type=dict).key_by("agg", lambda record: str(record["n"])), "other")
     with MemoryRun(job, allow_dropped_state=["agg"]) as run:
         run.batch({"in": [{"n": 3}]})
     assert StoredJob(job.name, state=url).get("other", "3").found

@@ -22,7 +22,7 @@ RECORDS = [{"user": "ada", "cents": cents, "at": at} for cents, at in ((3, 5), (
 
 def made(state: str | None = None, window=None, **aggregates) -> Job:
     job = Job("sums", state=state or f"memory:named-{next(_fresh)}", n_shards=4)
-    stream = job.source("in", iterable([]), value=dict)
+    stream = job.source("in", iterable([]), type=dict)
     if window is not None:
         stream = stream.assign_timestamps("at", lambda record: record["at"], unit="ns").limit_out_of_orderness(
             "bound", "1 ns"
@@ -58,7 +58,7 @@ def test_the_stored_form_is_available_on_request():
 def test_what_waits_in_a_join_has_names():
     job = Job("joins", state=f"memory:named-{next(_fresh)}", n_shards=4)
     left, right = (
-        job.source(side, iterable([]), value=dict)
+        job.source(side, iterable([]), type=dict)
         .assign_timestamps(f"t-{side}", "at", unit="ns")
         .key_by(f"by-{side}", "user")
         for side in ("left", "right")

@@ -24,7 +24,7 @@ class Stored:
 
     def job(self) -> Job:
         job = Job("twice", state=str(self.root / "state"), n_shards=2)
-        stream = job.source("in", lambda spark: None, value=dict).key_by("by", "k", value="n")
+        stream = job.source("in", lambda spark: None, type=dict).key_by("by", "k", value="n")
         totals = stream.stateful_map("sum", lambda key, n, total: ({"n": n}, total + n), default=0)
         totals.sink("out", sinks.files(self.root / "out", format="json"))
         return job

@@ -23,7 +23,7 @@ KEYS = 3000
 
 def counting(url: str, **options) -> Job:
     job = Job("counts", state=url, n_shards=4, keep=2, collect_every=1, grace="0 s")
-    stream = job.source("in", iterable([]), value=dict).key_by("by", lambda record: record["k"])
+    stream = job.source("in", iterable([]), type=dict).key_by("by", lambda record: record["k"])
     stream.stateful_map("n", lambda key, record, n: (n, n + 1), default=0, **options).sink("out", discard())
     return job
 

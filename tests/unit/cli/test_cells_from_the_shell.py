@@ -28,7 +28,7 @@ def live(state: str, out: list | None = None, **options) -> Job:
     job = Job("live", state=state, n_shards=4, **options)
     limit = job.cell("threshold", float, default=1.0)
     job.cell("names", dict[str, int], default={"ada": 1})
-    numbers = job.source("in", sources.iterable([]), value=int)
+    numbers = job.source("in", sources.iterable([]), type=int)
     numbers.filter("large", lambda n: n > limit.value).sink("out", sinks.collect(out))
     return job
 
@@ -46,7 +46,7 @@ def larger(state: str) -> Job:
     job.cell("limits", Limits, default=Limits(1))
     job.cell("maybe", float | None)
     job.cell("anything", dict)
-    job.source("in", sources.iterable([]), value=int).sink("out", sinks.collect())
+    job.source("in", sources.iterable([]), type=int).sink("out", sinks.collect())
     return job
 
 
@@ -196,7 +196,7 @@ def test_a_cell_that_nobody_wrote_shows_its_default_as_such(state):
 def typed(state: str, declared: Any, default: Any) -> Job:
     job = Job("live", state=state, n_shards=4)
     job.cell("threshold", declared, default=default)
-    job.source("in", sources.iterable([]), value=int).sink("out", sinks.collect())
+    job.source("in", sources.iterable([]), type=int).sink("out", sinks.collect())
     return job
 
 
@@ -205,7 +205,7 @@ def test_a_cell_of_another_type_starts_over_once_it_is_cleared(state, declared_b
     cli("cells", "set", "threshold", "2", "--job", "live", "--state", state)
     if not declared_between:
         job = Job("live", state=state, n_shards=4)
-        job.source("in", sources.iterable([]), value=int).sink("out", sinks.collect())
+        job.source("in", sources.iterable([]), type=int).sink("out", sinks.collect())
         MemoryRun(job).close()
     with pytest.raises(
         WrongType, match=r"'threshold' of job 'live' is declared as str, .* declared as float"
@@ -255,7 +255,7 @@ def test_without_a_job_or_a_url_the_ways_are_named(monkeypatch):
 
 def test_a_changed_program_declares_its_cells_again(tmp_path, state):
     job = Job("live", state=state, n_shards=4)
-    job.source("in", sources.iterable([]), value=int).sink("out", sinks.collect())
+    job.source("in", sources.iterable([]), type=int).sink("out", sinks.collect())
     with MemoryRun(job) as run:
         run.batch({"in": [1]})
     declared = declaration(open_store(state), "live")

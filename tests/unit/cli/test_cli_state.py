@@ -23,7 +23,7 @@ from tidewheel.sinks import discard
 from tidewheel.sources import iterable
 
 job = Job("orders", state="file:{state}", n_shards=4)
-stream = job.source("in", iterable([]), value=dict)
+stream = job.source("in", iterable([]), type=dict)
 for name, key in {{"sum": lambda r: r["key"], "by-number": lambda r: r["n"], "by-both": lambda r: (r["key"], r["n"])}}.items():
     keyed = stream.key_by(f"key-of-{{name}}", key)
     sums = keyed.stateful_map(name, lambda key, record, total: (total, total + record["n"]), default=0)
@@ -123,7 +123,7 @@ def test_a_look_up_needs_neither_arrow_nor_spark(state):
 
 def test_diff_shows_the_key_and_the_time_of_a_timer(tmp_path):
     job = Job("timed", state=f"file:{tmp_path}/state", n_shards=4)
-    timed = job.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+    timed = job.source("in", lambda spark: None, type=dict).assign_timestamps("at", "at", unit="ns")
     keyed = timed.limit_out_of_orderness("bound", "1 s", max_ahead=None).key_by("by", "k")
     keyed.window("sums", tumbling("10 ns"), n=sum_("n")).sink("out", discard())
     with MemoryRun(job) as run:

@@ -25,7 +25,7 @@ def state(tmp_path) -> str:
     url = f"file://{tmp_path}"
     job = Job("j", state=url, n_shards=2)
     job.cell("limit", str, default="x")
-    keyed = job.source("in", sources.iterable([]), value=dict).key_by("by", "k")
+    keyed = job.source("in", sources.iterable([]), type=dict).key_by("by", "k")
     keyed.stateful_map("count", lambda key, record, n: (n + 1, n + 1), default=0).sink("out", sinks.discard())
     with MemoryRun(job) as run:
         run.batch({"in": [{"k": f"a{EVIL}"}]})

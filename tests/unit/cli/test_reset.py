@@ -21,7 +21,7 @@ from tidewheel import Job, sinks, sources
 
 job = Job("counts", state="file:{folder}/state", n_shards=4)
 job.cell("limit", int, default=1)
-numbers = job.source("in", sources.iterable([]), value=int).key_by("by-parity", lambda n: n % 2)
+numbers = job.source("in", sources.iterable([]), type=int).key_by("by-parity", lambda n: n % 2)
 counts = numbers.stateful_map("count", lambda key, n, count: (count + 1, count + 1), default=0)
 counts.sink("out", sinks.files("{folder}/out", format="json"))
 counts.sink("seen", sinks.discard())

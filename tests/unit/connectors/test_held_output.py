@@ -279,7 +279,7 @@ def test_random_repeats_crashes_and_merges_leave_each_row_once(folder, tmp_path,
 
 def test_the_end_of_a_run_publishes(tmp_path, folder):
     job = Job("orders", state=(tmp_path / "state").as_uri())
-    job.source("in", iterable([]), value=dict).sink("out", sinks.files(folder, compact="1 hour"))
+    job.source("in", iterable([]), type=dict).sink("out", sinks.files(folder, compact="1 hour"))
     with MemoryRun(job) as run:
         for n in range(3):
             run.batch({"in": [{"n": n}]})

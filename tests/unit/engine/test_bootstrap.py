@@ -30,7 +30,7 @@ def pay(key: str, record: dict, account: Account) -> tuple[int, Account]:
 @pytest.fixture
 def job(tmp_path) -> Job:
     made = Job("bank", state=f"file://{tmp_path}/state", n_shards=4)
-    stream = made.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+    stream = made.source("in", iterable([]), type=dict).key_by("by", lambda record: record["user"])
     stream.stateful_map("account", pay).sink("out", collect())
     stream.aggregate("sums", n=sum_("amount")).sink("sums-out", collect())
     return made
@@ -92,7 +92,7 @@ def test_what_cannot_be_imported_is_refused(job):
 
 def plain(tmp_path, function=lambda key, record, rank: (rank, rank), **state) -> Job:
     made = Job("ranks", state=f"file://{tmp_path}/state", n_shards=4)
-    stream = made.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+    stream = made.source("in", iterable([]), type=dict).key_by("by", lambda record: record["user"])
     stream.stateful_map("rank", function, **state).sink("out", collect())
     return made
 
@@ -153,7 +153,7 @@ def test_the_values_of_a_reduce_are_imported_as_they_are(tmp_path):
         return datetime.fromisoformat(record["at"])
 
     made = Job("latest", state=f"file://{tmp_path}/state", n_shards=4)
-    keyed = made.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+    keyed = made.source("in", iterable([]), type=dict).key_by("by", lambda record: record["user"])
     keyed.map("at", latest).reduce("latest", max).sink("out", collect())
     assert made.import_state("latest", [("ada", datetime(2026, 3, 1)), ("bob", "not yet")]) == 2
     assert dict(stored(made).scan("latest")) == {"ada": datetime(2026, 3, 1), "bob": "not yet"}

@@ -120,7 +120,7 @@ def test_other_aggregates_are_refused():
 def test_a_fold_that_becomes_an_aggregate_is_refused_with_both():
     def total(fold) -> Job:
         job = Job("totals", state="memory:fold-to-aggregate", n_shards=4)
-        fold(job.source("in", iterable([]), value=dict).key_by("by", "user")).sink("out", discard())
+        fold(job.source("in", iterable([]), type=dict).key_by("by", "user")).sink("out", discard())
         return job
 
     with MemoryRun(total(lambda keyed: keyed.stateful_map("n", lambda u, r, n: (n, n + 1), default=0))) as run:

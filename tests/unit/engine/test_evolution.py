@@ -38,7 +38,7 @@ def total(
     url: str, name: str = "total", function=lambda key, record, n: (n, n + record["amount"]), out=None, **options
 ) -> Job:
     job = Job("orders", state=url, n_shards=4)
-    stream = job.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+    stream = job.source("in", iterable([]), type=dict).key_by("by", lambda record: record["user"])
     stream.stateful_map(name, function, **{"default": 0, **options}).sink("out", out or collect())
     return job
 
@@ -261,7 +261,7 @@ def test_state_continues_after_an_upgrade_from_the_store_alone(url):
 
 def counting(url: str, *names: str) -> Job:
     job = Job("counts", state=url, n_shards=4, snapshot_every=2)
-    stream = job.source("in", iterable([]), value=dict).key_by("by", lambda record: record["user"])
+    stream = job.source("in", iterable([]), type=dict).key_by("by", lambda record: record["user"])
     for name in names:
         stream.stateful_map(name, lambda key, record, n: (n, n + 1), default=0).sink(f"out-{name}", discard())
     return job
@@ -316,7 +316,7 @@ def test_in_memory_too_names_are_a_list(url, option):
 def reading(url: str, *names: str) -> Job:
     job = Job("orders", state=url, n_shards=4)
     for name in names:
-        job.source(name, iterable([]), value=dict).sink(f"out-of-{name}", discard())
+        job.source(name, iterable([]), type=dict).sink(f"out-of-{name}", discard())
     return job
 
 

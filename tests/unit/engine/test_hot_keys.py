@@ -88,7 +88,7 @@ def test_all_keys_of_an_even_batch_are_counted_for_later_shares():
 def test_a_hot_key_is_in_the_history_of_a_run(key):
     url = f"memory:hot-{next(_fresh)}"
     job = Job("hot", state=url, n_shards=4)
-    records = job.source("in", iterable([]), value=dict)
+    records = job.source("in", iterable([]), type=dict)
     records.key_by("by-user", key).aggregate("n", n=count()).sink("out", discard())
     kept = Kept()
     with MemoryRun(job, parallelism=2, partitions=2) as run:

@@ -37,7 +37,7 @@ class Idle:
         job = Job("idle", state=self.state, n_shards=4)
         sides = []
         for name in ("a", "b"):
-            timed = job.source(name, iterable([]), value=dict).assign_timestamps(f"{name}-time", "at", unit="ns")
+            timed = job.source(name, iterable([]), type=dict).assign_timestamps(f"{name}-time", "at", unit="ns")
             sides.append(timed.limit_out_of_orderness(f"{name}-bound", "0 s", **self.bound))
         keyed = sides[0].union("both", sides[1]).key_by("by", "k")
         windows = keyed.window("w", self.windows, n=count())

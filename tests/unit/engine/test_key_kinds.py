@@ -24,7 +24,7 @@ def test_branches_that_part_and_meet_again_many_times_are_walked_once():
 
 def test_stored_keys_keep_their_type_until_it_is_known_that_others_come_too():
     job = Job("two", state="memory:two", n_shards=4)
-    records = job.source("in", iterable([]), value=dict)
+    records = job.source("in", iterable([]), type=dict)
     both = records.key_by("by-n", lambda r: r["n"]).union("both", records.key_by("by-t", lambda r: r["t"]))
     both.stateful_map("count", lambda key, _, n: (n + 1, n + 1), default=0).sink("out", discard())
     plan, stored = job.plan(), {"count": "str"}
@@ -39,7 +39,7 @@ def joined(name: str) -> Job:
     """Orders and payments, of which the keys may be numbers on one side and text on the other."""
     job = Job(name, state=f"memory:{name}", n_shards=4)
     orders, payments = (
-        job.source(side, iterable([]), value=dict)
+        job.source(side, iterable([]), type=dict)
         .assign_timestamps(f"{side}-at", lambda record: record["at"], unit="s")
         .limit_out_of_orderness(f"{side}-late", "0 s")
         .key_by(f"by-{side}", lambda record: record["id"])
@@ -63,7 +63,7 @@ def test_a_join_is_accepted_if_some_keys_may_match():
     check_joins(plan, {"by-orders": "str", "by-payments": "str"})
     job = Job("mixed", state="memory:mixed", n_shards=4)
     timed = (
-        job.source("in", iterable([]), value=dict)
+        job.source("in", iterable([]), type=dict)
         .assign_timestamps("at", lambda record: record["at"], unit="s")
         .limit_out_of_orderness("late", "0 s")
     )
@@ -77,7 +77,7 @@ def test_a_join_is_accepted_if_some_keys_may_match():
 
 def meeting(name: str) -> Job:
     job = Job(name, state=f"memory:{name}", n_shards=4)
-    one, other = (job.source(side, iterable([]), value=dict).key_by(f"by-{side}", "id") for side in ("a", "b"))
+    one, other = (job.source(side, iterable([]), type=dict).key_by(f"by-{side}", "id") for side in ("a", "b"))
     one.union("both", other).stateful_map("count", lambda key, _, n: (n + 1, n + 1), default=0).sink("out", discard())
     return job
 

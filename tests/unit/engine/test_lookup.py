@@ -29,7 +29,7 @@ def count(key, record: dict, seen: Seen) -> tuple[int, Seen]:
 @pytest.fixture
 def job(tmp_path) -> Job:
     made = Job("live", state=f"file://{tmp_path}/state", n_shards=4)
-    stream = made.source("in", iterable([]), value=dict).key_by("by", lambda record: record["key"])
+    stream = made.source("in", iterable([]), type=dict).key_by("by", lambda record: record["key"])
     stream.stateful_map("seen", count).sink("out", collect())
     return made
 

@@ -124,8 +124,8 @@ def test_a_source_whose_keys_are_computed_has_no_source_key(build):
 
 def test_a_key_that_its_declared_type_makes_another_one_is_made_in_python():
     # 1 and 1.0 are two keys to the store, with two shards.
-    assert source_key(done(counted(source(value=Measured).key_by("k", "n"))), TYPES) is None
-    assert source_key(done(counted(source(value=Click).key_by("k", "n"))), TYPES) == "n"
+    assert source_key(done(counted(source(type=Measured).key_by("k", "n"))), TYPES) is None
+    assert source_key(done(counted(source(type=Click).key_by("k", "n"))), TYPES) == "n"
 
 
 def test_tasks_find_their_records_by_the_key_column_before_combining():
@@ -187,7 +187,7 @@ def test_columns_that_functions_do_not_read_need_not_be_read(build, columns):
 
 
 def test_fields_that_functions_add_are_not_those_of_the_source():
-    dicts = source(value=dict).map("m", lambda order: {**order, "dear": order["n"] > 9})
+    dicts = source(type=dict).map("m", lambda order: {**order, "dear": order["n"] > 9})
     dicts = dicts.map("more", lambda order: {**order, "most": order["dear"] + order["z"]})
     plan = done(dicts.key_by("k", "user").map("last", lambda order: order["dear"] or order["m"]))
     assert columns_read(plan, plan.nodes[0], by_code=True) == ["m", "n", "user", "z"]

@@ -29,7 +29,7 @@ class Changing:
 
     def job(self, aggregates) -> Job:
         job = Job("changing", state=self.state, n_shards=4)
-        stream = job.source("in", lambda spark: None, value=dict)
+        stream = job.source("in", lambda spark: None, type=dict)
         if self.kind == "aggregate":
             folded = stream.key_by("by", "k").aggregate("fold", **aggregates)
         else:
@@ -98,7 +98,7 @@ def test_an_operator_may_change_its_name_and_its_aggregates_at_once():
     changing = Changing("aggregate")
     changing.run({"total": sum_("x")}, 5)
     job = Job("changing", state=changing.state, n_shards=4)
-    stream = job.source("in", lambda spark: None, value=dict).key_by("by", "k")
+    stream = job.source("in", lambda spark: None, type=dict).key_by("by", "k")
     job.alias("renamed", "fold")
     stream.aggregate("renamed", total=sum_("x"), n=count()).sink("out", changing.out)
     with MemoryRun(job) as run:
@@ -140,7 +140,7 @@ def test_a_changed_window_is_refused_with_a_way_and_the_way_leads_there():
 
     def job(build) -> Job:
         made = Job("changing", state=state, n_shards=4)
-        timed = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+        timed = made.source("in", lambda spark: None, type=dict).assign_timestamps("at", "at", unit="ns")
         build(timed.limit_out_of_orderness("bound", "0 s"))
         return made
 
@@ -192,7 +192,7 @@ def test_a_changed_window_of_a_function_is_refused_too():
 
     def job(length: str) -> Job:
         made = Job("changing", state=state, n_shards=4)
-        timed = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+        timed = made.source("in", lambda spark: None, type=dict).assign_timestamps("at", "at", unit="ns")
         keyed = timed.limit_out_of_orderness("bound", "0 s").key_by("by", "k")
         keyed.window("tens", tumbling(length), lambda n, _: n + 1, default=0).sink("out", out)
         return made
@@ -208,7 +208,7 @@ def test_a_changed_window_of_a_function_is_refused_too():
 
 
 def timed(job: Job):
-    stream = job.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+    stream = job.source("in", lambda spark: None, type=dict).assign_timestamps("at", "at", unit="ns")
     return stream.limit_out_of_orderness("bound", "0 s")
 
 
@@ -331,7 +331,7 @@ def test_the_new_horizon_decides_what_a_duplicate_is(horizons, expected):
 
     def job(horizon: int) -> Job:
         made = Job("changing", state=state, n_shards=4)
-        stream = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+        stream = made.source("in", lambda spark: None, type=dict).assign_timestamps("at", "at", unit="ns")
         keyed = stream.limit_out_of_orderness("bound", "100 ns").key_by("by", "k")
         keyed.deduplicate("once", f"{horizon} ns").sink("out", out)
         return made
@@ -353,7 +353,7 @@ def test_the_clock_continues_when_an_input_has_no_partitions_any_more():
 
     def job(**options) -> Job:
         made = Job("changing", state=state, n_shards=4)
-        stream = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+        stream = made.source("in", lambda spark: None, type=dict).assign_timestamps("at", "at", unit="ns")
         keyed = stream.limit_out_of_orderness("bound", "0 s", **options).key_by("by", "k")
         keyed.window("w", tumbling("10 ns"), n=count()).sink("out", out)
         return made
@@ -371,7 +371,7 @@ def test_the_proposed_cut_is_the_first_after_all_that_was_read():
 
     def job(length: str) -> Job:
         made = Job("changing", state=state, n_shards=4)
-        timed = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at")
+        timed = made.source("in", lambda spark: None, type=dict).assign_timestamps("at", "at")
         on_time = timed.limit_out_of_orderness("bound", "10 minutes")
         on_time.key_by("by", "k").window("sold", tumbling(length), n=count()).sink("out", collect())
         return made

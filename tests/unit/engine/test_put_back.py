@@ -21,7 +21,7 @@ class Machine:
 
     def start(self, **options) -> MemoryRun:
         job = Job("put-back", state=str(self.root / "state"), n_shards=1)
-        stream = job.source("in", lambda spark: None, value=dict).key_by("by", "k", value="n")
+        stream = job.source("in", lambda spark: None, type=dict).key_by("by", "k", value="n")
         stream.stateful_map("sum", lambda key, n, total: (total + n, total + n), default=0).sink("out", sinks.discard())
         run = MemoryRun(job, **options)
         run._local = self.local

@@ -66,7 +66,7 @@ def joined(key, value, all_values):
 
 def make_run(tmp_path, build, value=None) -> JobRun:
     job = Job(f"shared-{next(_names)}", state=f"memory:unit-shared-{next(_names)}", n_shards=8)
-    build(job.source("in", lambda spark: None, value=value)).sink("out", discard())
+    build(job.source("in", lambda spark: None, type=value)).sink("out", discard())
     run = JobRun(job, job.plan())
     run.begin()
     run.local = str(tmp_path)

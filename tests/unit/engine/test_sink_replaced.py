@@ -23,7 +23,7 @@ def disarmed():
 
 def started(root, sink, **options) -> MemoryRun:
     job = Job("replaced", state=str(root / "state"), n_shards=2)
-    job.source("in", lambda spark: None, value=dict).sink("out", sink)
+    job.source("in", lambda spark: None, type=dict).sink("out", sink)
     return MemoryRun(job, **options)
 
 

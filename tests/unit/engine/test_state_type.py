@@ -299,7 +299,7 @@ def changed(before: Callable[[KeyedStream], Stream], after: Callable[[KeyedStrea
 
     def made(step: Callable[[KeyedStream], Stream]) -> Job:
         job = Job("changed", state=url, n_shards=4)
-        events = job.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="s")
+        events = job.source("in", lambda spark: None, type=dict).assign_timestamps("at", "at", unit="s")
         step(events.limit_out_of_orderness("bound", "0 s").key_by("k", "user")).sink("o", discard())
         return job
 

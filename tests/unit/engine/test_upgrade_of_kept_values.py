@@ -62,7 +62,7 @@ def joined(url: str, kind: str, price: type, out: Any, **options: Any) -> Job:
     job = Job("joined", state=url, n_shards=2)
 
     def timed(name: str, value: type) -> Any:
-        stream = job.source(name, lambda spark: None, value=value).assign_timestamps(f"t-{name}", "at", unit="ns")
+        stream = job.source(name, lambda spark: None, type=value).assign_timestamps(f"t-{name}", "at", unit="ns")
         return stream.limit_out_of_orderness(f"b-{name}", "1 s", max_ahead=None).key_by(f"k-{name}", "k")
 
     def pair(left: Any, right: Any) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def test_an_upgrade_makes_todays_folded_values_of_open_windows(windows):
 
     def job(add: Any, default: Any, **options: Any) -> Job:
         made = Job("folded", state=url, n_shards=2)
-        timed = made.source("in", lambda spark: None, value=dict).assign_timestamps("t", "at", unit="ns")
+        timed = made.source("in", lambda spark: None, type=dict).assign_timestamps("t", "at", unit="ns")
         keyed = timed.limit_out_of_orderness("b", "1 s", max_ahead=None).key_by("k", "k")
         folded = keyed.window("w", windows, add, default=default, merge=lambda one, other: one, **options)
         folded.map("value", lambda result: {"value": str(result.value)}).sink("out", out)
@@ -160,7 +160,7 @@ class Total:
 
 def kept(url: str, declared: Any, state: Any, out: Any) -> Job:
     job = Job("kept", state=url, n_shards=2)
-    keyed = job.source("in", lambda spark: None, value=dict).key_by("k", "k")
+    keyed = job.source("in", lambda spark: None, type=dict).key_by("k", "k")
     step = keyed.stateful_map("s", lambda k, v, s: (str(s), s or state), state=declared, default=lambda: None)
     step.sink("out", out)
     return job

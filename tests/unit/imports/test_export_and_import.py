@@ -27,7 +27,7 @@ def keeping(states: dict[Any, Any]) -> Job:
     """Return a job whose step keeps for each key the state that is given for it."""
     job = Job("kept", state=f"memory:exported-{next(_numbers)}", n_shards=4)
     keys = list(states)
-    keyed = job.source("in", iterable([]), value=dict).key_by("by", lambda record: keys[record["at"]])
+    keyed = job.source("in", iterable([]), type=dict).key_by("by", lambda record: keys[record["at"]])
     keyed.stateful_map("s", lambda key, record, state: (None, states[key])).sink("out", discard())
     return job
 

@@ -42,7 +42,7 @@ def by_user(record) -> str:
 
 def job_of(tmp_path, key=by_user, *, value=dict, **state) -> Job:
     made = Job("bank", state=f"file://{tmp_path}/state", n_shards=4)
-    keyed = made.source("in", iterable([]), value=value).key_by("by", key)
+    keyed = made.source("in", iterable([]), type=value).key_by("by", key)
     keyed.stateful_map("account", lambda key, record, kept: (kept, kept), **(state or {"state": Account})).sink(
         "out", collect()
     )
@@ -224,7 +224,7 @@ def test_the_command_shows_how_keys_were_read(tmp_path, monkeypatch):
     program = """
 from tidewheel import Job, sinks, sources
 job = Job("ranks", state="file:state")
-orders = job.source("in", sources.iterable([]), value=dict).key_by("by", lambda order: order["user"])
+orders = job.source("in", sources.iterable([]), type=dict).key_by("by", lambda order: order["user"])
 orders.stateful_map("rank", lambda key, order, rank: (rank, rank), default="?").sink("out", sinks.collect())
 """
     monkeypatch.chdir(tmp_path)

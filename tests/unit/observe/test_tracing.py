@@ -37,7 +37,7 @@ def provider(exported):
 
 def job() -> Job:
     job = Job("traced", state="memory:traced")
-    keyed = job.source("in", sources.iterable([1]), value=int).key_by("by", lambda n: n)
+    keyed = job.source("in", sources.iterable([1]), type=int).key_by("by", lambda n: n)
     keyed.reduce("largest", max).sink("out", sinks.collect())
     return job
 

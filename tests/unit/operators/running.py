@@ -56,7 +56,7 @@ def run(
     source = dataframe(lambda spark: None)
     if plain and value is None:
         source.shape = SCALAR
-    build(job.source("in", source, value=value)).sink("out", out)
+    build(job.source("in", source, type=value)).sink("out", out)
     if dead_letter:
         job.dead_letter("dead", dead)
     with MemoryRun(job, parallelism=parallelism, partitions=partitions) as memory:

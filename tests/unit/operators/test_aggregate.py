@@ -249,7 +249,7 @@ def test_a_column_may_change_from_large_integers_to_floats(windows):
 
     def job() -> Job:
         made = Job("mixed", state=url, n_shards=4)
-        stream = made.source("in", lambda spark: None, value=dict).assign_timestamps("at", "at", unit="ns")
+        stream = made.source("in", lambda spark: None, type=dict).assign_timestamps("at", "at", unit="ns")
         keyed = stream.limit_out_of_orderness("bound", "1 s", max_ahead=None).key_by("by", "k")
         aggregates = {"total": sum_("v"), "most": max_("v")}
         step = keyed.aggregate("a", **aggregates) if windows is None else keyed.window("a", windows, **aggregates)

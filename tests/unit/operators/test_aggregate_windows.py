@@ -147,7 +147,7 @@ def test_sessions_that_were_stored_as_maps_are_rewritten():
 @pytest.mark.parametrize("label", ["lateness", "allow_lateness"])
 def test_a_misspelt_lateness_is_not_reported_as_a_wrong_aggregate(label):
     job = Job("misspelt", state="memory:misspelt", n_shards=4)
-    keyed = job.source("in", iterable([]), value=dict).key_by("by", "k")
+    keyed = job.source("in", iterable([]), type=dict).key_by("by", "k")
     with pytest.raises(
         GraphError, match=rf"step 'w': a window has no {label}=; did you mean allowed_lateness='1 day'\?"
     ):

@@ -109,7 +109,7 @@ def test_keys_and_times_stay():
 def test_a_value_that_does_not_fit_a_declared_type_is_refused_in_the_graph(build, reason):
     job = Job("refused")
     with pytest.raises(GraphError, match=reason):
-        build(job.source("in", dataframe(lambda spark: None), value=Order))
+        build(job.source("in", dataframe(lambda spark: None), type=Order))
 
 
 def test_what_does_not_fit_source_columns_is_refused_once_they_are_known():
@@ -171,7 +171,7 @@ def test_a_cell_in_an_expression_is_refused_with_what_to_write():
 
 
 def test_a_bool_in_place_of_a_predicate_is_refused_with_an_example():
-    stream = Job("frozen").source("in", dataframe(lambda spark: None), value=Order)
+    stream = Job("frozen").source("in", dataframe(lambda spark: None), type=Order)
     with pytest.raises(GraphError, match=r"step 'big': filter was given True.*use a function"):
         stream.filter("big", 3 > 2)  # type: ignore[arg-type]
     with pytest.raises(GraphError, match=r"big=True is not an expression.*is for a function: map"):

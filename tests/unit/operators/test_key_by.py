@@ -222,7 +222,7 @@ def test_other_columns_cannot_be_keys():
 
 def tuple_keys(state):
     job = Job("tuples", state=state, n_shards=8)
-    rows = job.source("in", iterable([]), value=dict).map("parse", lambda row: json.loads(row["text"]))
+    rows = job.source("in", iterable([]), type=dict).map("parse", lambda row: json.loads(row["text"]))
     keyed = rows.key_by("k", lambda row: (row["user"], row["n"]))
     keyed.stateful_map("count", lambda key, row, n: (None, n + 1), default=0).sink("out", collect())
     return job

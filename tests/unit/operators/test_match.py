@@ -120,7 +120,7 @@ def test_times_are_datetimes_and_values_keep_their_class():
     job = Job("match", state=f"memory:match-{next(_fresh)}")
     first = datetime(2026, 1, 1, tzinfo=UTC)
     events = [Event(first, "a"), Event(first + timedelta(hours=1), "b")]
-    timed = job.source("in", sources.iterable(events), value=Event).event_time("at", max_delay="0 s")
+    timed = job.source("in", sources.iterable(events), type=Event).event_time("at", max_delay="0 s")
     matches, kept = timed.key_by("by", lambda event: 0).match("m", AB, within="2 hours"), []
     matches.inspect("look", kept.append).map("n", lambda match: len(match.values)).sink("out", collect())
     run_in_memory(job)

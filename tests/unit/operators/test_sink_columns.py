@@ -65,7 +65,7 @@ def written(values: list[Any], folder: Any = None, *, keyed: bool = False, retur
     """Return what a sink gets of these values in one batch."""
     out: list[dict[str, Any]] = []
     job = Job("columns", state=f"memory:sink-columns-{next(_names)}")
-    stream: Any = job.source("in", lambda spark: None, value=dict)
+    stream: Any = job.source("in", lambda spark: None, type=dict)
     if keyed:
         stream = stream.key_by("by", "n")
     stream = stream.map("value", lambda record: values[record["n"]], returns=returns)

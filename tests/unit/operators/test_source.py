@@ -59,8 +59,8 @@ def test_a_lacking_column_or_another_type_names_the_source():
 
 def test_declarations_of_other_types_than_records_are_refused():
     job = Job("sources", state="memory:unit-operators")
-    with pytest.raises(GraphError, match=r"source 'in': value=.* is not Row, dict, a dataclass or a msgspec.Struct"):
-        job.source("in", lambda spark: None, value=list[int])
+    with pytest.raises(GraphError, match=r"source 'in': type=.* is not Row, dict, a dataclass or a msgspec.Struct"):
+        job.source("in", lambda spark: None, type=list[int])
     with pytest.raises(GraphError, match="source 'in': 3 is neither a source nor a function"):
         job.source("in", 3)
 
@@ -71,7 +71,7 @@ def test_several_sources_are_kept_apart():
 
     job, left, right = Job("two-sources", state="memory:unit-operators"), collect(), collect()
     job.source("left", lambda spark: None).map("l", lambda row: row.a).sink("left-out", left)
-    job.source("right", lambda spark: None, value=Strict).map("r", lambda strict: strict.n).sink("right-out", right)
+    job.source("right", lambda spark: None, type=Strict).map("r", lambda strict: strict.n).sink("right-out", right)
     with MemoryRun(job, partitions=2) as memory:
         memory.batch({"left": [{"a": 1}, {"a": 2}], "right": [{"n": 10}]})
         memory.batch({"right": [{"n": 20}]})

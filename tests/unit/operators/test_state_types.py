@@ -142,7 +142,7 @@ def run_batches(
 ) -> list[dict[str, Any]]:
     out = sinks.collect()
     job = Job("t", state=f"memory:state-types-{next(_numbers)}", n_shards=4)
-    build(job.source("in", sources.iterable([]), value=value)).sink("out", out)
+    build(job.source("in", sources.iterable([]), type=value)).sink("out", out)
     if dead_letters is not None:
         job.dead_letter("dead", dead_letters)
     with MemoryRun(job) as run:

@@ -21,7 +21,7 @@ class Daily:
     def __init__(self, name, time, *, dead_letter=True, assign=None, **options):
         self.out, self.late, self.dead, self.clock = collect(), collect(), collect(), Clock()
         self.job = Job(name, state=f"memory:timestamps-{name}", n_shards=4)
-        timed = self.job.source("in", iterable([]), value=dict).assign_timestamps("time", time, **(assign or {}))
+        timed = self.job.source("in", iterable([]), type=dict).assign_timestamps("time", time, **(assign or {}))
         on_time = timed.limit_out_of_orderness("bound", "0 s", **options)
         late = on_time.late
         late.sink("late", self.late)

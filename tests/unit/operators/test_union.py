@@ -11,7 +11,7 @@ from tidewheel.sources import iterable
 
 def streams():
     job = Job("union", state="memory:union")
-    return (job.source(name, iterable([]), value=dict) for name in ("a", "b"))
+    return (job.source(name, iterable([]), type=dict) for name in ("a", "b"))
 
 
 @pytest.mark.parametrize("first", [True, False])

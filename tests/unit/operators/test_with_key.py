@@ -179,6 +179,6 @@ def test_a_missing_column_is_refused_in_the_graph():
     class Order:
         user: str
 
-    stream = Job("j").source("in", iterable([Order("ada")]), value=Order)
+    stream = Job("j").source("in", iterable([Order("ada")]), type=Order)
     with pytest.raises(GraphError, match="there is no column 'usr'"):
         stream.map("m", "usr")

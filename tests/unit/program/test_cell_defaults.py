@@ -88,7 +88,7 @@ def with_empty_cell(*, reads: bool = True, dead: bool = False) -> Job:
     limit = job.cell("limit", float)
     if dead:
         job.dead_letter("dead", sinks.collect())
-    numbers = job.source("in", sources.iterable([1]), value=int)
+    numbers = job.source("in", sources.iterable([1]), type=int)
     numbers.map("over", lambda n: n > (limit.value if reads else None)).sink("out", sinks.collect())
     return job
 
@@ -130,7 +130,7 @@ def test_an_error_on_none_without_a_cell_is_shown_unchanged():
 def test_a_cell_without_a_default_may_be_read_while_it_is_empty():
     job = Job("live")
     limit = job.cell("limit", int)
-    numbers = job.source("in", sources.iterable([]), value=int)
+    numbers = job.source("in", sources.iterable([]), type=int)
     numbers.filter("over", lambda n: limit.value is None or n > limit.value).sink("out", sinks.collect())
     outputs = run_in_memory(job, [{"in": [1]}, CELL("limit", 1), {"in": [1, 2]}]).outputs
     assert outputs["out"] == [{"value": 1}, {"value": 2}]

@@ -26,7 +26,7 @@ class Order:
 
 
 def orders(value=None):
-    return Job("orders", state="memory:finds").source("in", files("orders/", "json", schema=SCHEMA), value=value)
+    return Job("orders", state="memory:finds").source("in", files("orders/", "json", schema=SCHEMA), type=value)
 
 
 def timed(value=None):
@@ -130,28 +130,28 @@ def test_a_key_column_that_cannot_be_is_refused():
 
 def test_a_plain_value_is_the_only_column_of_a_source():
     out, job = collect(), Job("plain", state="memory:plain-column")
-    job.source("in", files("x/", schema="cents long"), value=int).map("double", lambda n: n * 2).sink("out", out)
+    job.source("in", files("x/", schema="cents long"), type=int).map("double", lambda n: n * 2).sink("out", out)
     run_in_memory(job, {"in": [{"cents": 3}]})
     assert out.records == [{"value": 6}]
 
 
 def test_a_plain_value_of_a_source_with_several_columns_is_refused():
     with pytest.raises(
-        GraphError, match=r"value=int is a single column, 'value', and it has user, cents; declare a data"
+        GraphError, match=r"type=int is a single column, 'value', and it has user, cents; declare a data"
     ):
-        Job("plain").source("in", files("x/", schema="user string, cents long"), value=int)
+        Job("plain").source("in", files("x/", schema="user string, cents long"), type=int)
 
 
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ({"value": None}, r"'value' is null or missing; value=int reads only this column.*value=int \| None"),
+        ({"value": None}, r"'value' is null or missing; type=int reads only this column.*type=int \| None"),
         ({"cents": 3}, "the records lack the column value of int; they have cents"),
     ],
 )
 def test_a_missing_plain_value_is_not_none(record, said):
     job = Job("plain", state="memory:plain-null")
-    job.source("in", files("x/"), value=int).sink("out", collect())
+    job.source("in", files("x/"), type=int).sink("out", collect())
     with pytest.raises(StepError, match=said):
         run_in_memory(job, {"in": [record]})
 
@@ -191,7 +191,7 @@ def text_key(payment: Payment) -> str:
 def test_a_join_by_keys_of_two_declared_types_is_found(key, value, found):
     left = timed(Order)
     source = files("payments/", "json", schema="order long, at timestamp")
-    payments = left.job.source("payments", source, value=value).assign_timestamps("paid", "at")
+    payments = left.job.source("payments", source, type=value).assign_timestamps("paid", "at")
     right = payments.limit_out_of_orderness("bound-paid", "1 s").key_by("by-order", key)
     left.interval_join("join", right).sink("out", collect())
     if found is None:

@@ -241,7 +241,7 @@ def test_the_place_of_a_job_is_that_of_the_folder_in_which_it_was_made(tmp_path,
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     made = Job("unit", cells="cells")
-    made.source("in", iterable([]), value=dict).key_by("by", "user").stateful_map(
+    made.source("in", iterable([]), type=dict).key_by("by", "user").stateful_map(
         "seen", lambda user, record, seen: (None, seen + 1), default=0
     ).sink("out", discard())
     monkeypatch.chdir(tmp_path / "elsewhere")

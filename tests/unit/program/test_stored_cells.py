@@ -23,7 +23,7 @@ def program(state: str, out: list | None = None, **options) -> Job:
     job = Job("live", state=state, n_shards=4, **options)
     threshold = job.cell("threshold", float, default=1.0)
     job.cell("limits", Limits, default=Limits(1))
-    numbers = job.source("in", sources.iterable([]), value=int)
+    numbers = job.source("in", sources.iterable([]), type=int)
     numbers.filter("large", lambda n: n > threshold.value).sink("out", sinks.collect(out))
     return job
 

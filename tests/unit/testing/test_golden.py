@@ -21,7 +21,7 @@ RECORDS = [{"user": f"user-{number % 5}", "n": number} for number in range(60)]
 
 def program(step=lambda user, record, total: (total + record["n"], total + record["n"])):
     job = Job("program", n_shards=8, keep=2, collect_every=3, snapshot_every=2)
-    users = job.source("in", files("/data"), value=dict).key_by("by-user", "user")
+    users = job.source("in", files("/data"), type=dict).key_by("by-user", "user")
     users.stateful_map("sum", step, default=0).sink("sums", collect())
     users.aggregate("totals", total=sum_("n"), rows=count()).sink("totals-out", discard())
     return job
@@ -60,7 +60,7 @@ def test_state_kept_outside_of_the_key_is_found_out():
 def test_results_that_depend_on_batches_need_a_batch_size():
     def counting_batches():
         job = Job("batches", n_shards=4)
-        keyed = job.source("in", files("/data"), value=dict).key_by("by-user", "user")
+        keyed = job.source("in", files("/data"), type=dict).key_by("by-user", "user")
         totals = keyed.aggregate("totals", total=sum_("n")).stateful_map("n", lambda k, v, n: (n + 1, n + 1), default=0)
         totals.sink("out", collect())
         return job
@@ -90,9 +90,7 @@ def test_every_record_is_in_one_batch_in_its_order(seed, inputs, batch_size):
 
 def test_a_crash_after_a_batch_without_records_loses_none():
     job = Job("quiet-batches")
-    numbers = job.source("in", files("/data"), value=dict).key_by(
-        "by-parity", lambda record: record["n"] % 2, value="n"
-    )
+    numbers = job.source("in", files("/data"), type=dict).key_by("by-parity", lambda record: record["n"] % 2, value="n")
     numbers.stateful_map("sum", lambda key, n, total: (total + n, total + n), default=0).sink("out", discard())
     todo = [
         Batch({"in": [{"n": 1}, {"n": 2}]}),

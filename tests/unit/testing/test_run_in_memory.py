@@ -17,7 +17,7 @@ from tidewheel.testing import CELL, CRASH, MemoryRun, run_in_memory, run_script
 
 def clicks(folder: Path, out=None) -> Job:
     job = Job("clicks", state=f"file://{folder}/state")
-    job.source("in", files(f"{folder}/in"), value=dict).key_by("by-user", "user", value="n").stateful_map(
+    job.source("in", files(f"{folder}/in"), type=dict).key_by("by-user", "user", value="n").stateful_map(
         "sum", lambda user, n, total: (total + n, total + n), default=0
     ).sink("out", out or file_sink(f"{folder}/out"))
     return job
@@ -66,7 +66,7 @@ def test_an_unknown_source_is_named(tmp_path):
 def test_a_misspelt_source_is_refused_with_the_nearest_name():
     job = Job("clicks")
     for name in ("orders", "payments"):
-        job.source(name, files("in"), value=int).sink(f"out-{name}", collect())
+        job.source(name, files("in"), type=int).sink(f"out-{name}", collect())
     with pytest.raises(
         ValueError, match=r"no source 'order'; it has 'orders' and 'payments'\. Did you mean 'orders'\?"
     ):
@@ -98,7 +98,7 @@ def test_a_value_that_is_no_batch_or_marker_is_refused(given):
 def live(state: str = "memory:") -> Job:
     job = Job("live", state=state)
     limit = job.cell("limit", int, default=1)
-    job.source("in", files("in"), value=int).filter("over", lambda n: n > limit.value).sink("out", collect())
+    job.source("in", files("in"), type=int).filter("over", lambda n: n > limit.value).sink("out", collect())
     return job
 
 

@@ -24,7 +24,7 @@ class Jobs:
         job = Job("idle", state=self.state, n_shards=4)
         sides = []
         for name in ("a", "b"):
-            timed = job.source(name, iterable([]), value=dict).assign_timestamps(f"{name}-time", "at", unit="ns")
+            timed = job.source(name, iterable([]), type=dict).assign_timestamps(f"{name}-time", "at", unit="ns")
             sides.append(timed.limit_out_of_orderness(f"{name}-bound", "0 s"))
         a, b = sides
         both = a.union("both", b).inspect("work", lambda _: self.clock.advance(self.slow))

@@ -20,7 +20,7 @@ NINE = datetime(2026, 1, 1, 9, tzinfo=UTC)
 
 def job(name: str, *, time="at", **options) -> tuple[Job, object]:
     made = Job(name, state=f"memory:mistaken-{name}", n_shards=4)
-    source = made.source("in", iterable([]), value=dict)
+    source = made.source("in", iterable([]), type=dict)
     return made, source.assign_timestamps("time", time, **options).limit_out_of_orderness("bound", "1 min")
 
 
@@ -86,7 +86,7 @@ def test_a_unit_for_a_timestamp_and_an_unknown_unit_are_refused():
 
 def test_streams_of_timestamps_and_of_integers_are_not_mixed():
     made, stream = job("mixed")
-    others = made.source("more", iterable([]), value=dict).assign_timestamps("more-time", "at", unit="ms")
+    others = made.source("more", iterable([]), type=dict).assign_timestamps("more-time", "at", unit="ms")
     with pytest.raises(GraphError, match=r"some of its streams have timestamps and others have integer times"):
         stream.union("all", others)
 
@@ -164,7 +164,7 @@ def test_a_function_that_returns_the_time_gets_and_returns_datetimes():
         seen.append(last)
         return message.time - timedelta(hours=1)
 
-    timed = made.source("in", iterable([]), value=dict).assign_timestamps("time", "at")
+    timed = made.source("in", iterable([]), type=dict).assign_timestamps("time", "at")
     on_time = timed.generate_epochs("epochs", epoch)
     late = on_time.late
     on_time.sink("out", collect())

@@ -66,7 +66,7 @@ def files(
     empty yet.
 
     `schema` is a DDL string ("user string, amount long"), a StructType, a dataclass or a `msgspec.Struct`; without it the type
-    that the program declares at the source (`value=…`) serves, and Parquet, ORC, Avro and Arrow files tell their own columns.
+    that the program declares at the source (`type=…`) serves, and Parquet, ORC, Avro and Arrow files tell their own columns.
 
     Each file is read once. A batch takes all files that are new, at most `max_files_per_trigger` of them and
     `max_bytes_per_trigger` bytes, the oldest first or with `newest_first` the newest. Their records come in the order of the
@@ -165,7 +165,7 @@ class FileSource(Source):
             if self.format not in COLUMNAR:
                 raise ConfigError(
                     f"{self.format} files in {self.path} do not tell their columns; give schema='user string, amount long', "
-                    "or declare a dataclass, value=…, at the source"
+                    "or declare a dataclass, type=…, at the source"
                 )
             return None
         columns = declared_schema(self.schema)
@@ -212,7 +212,7 @@ class FileSource(Source):
             if not there:
                 raise ConfigError(
                     f"there is no {self.format} file in {self.path} yet to learn the columns from; "
-                    "give schema='user string, amount long', or declare value=… at the source"
+                    "give schema='user string, amount long', or declare type=… at the source"
                 )
             place, store = found.place(there[0].path)
             columns = COLUMNAR[self._format].schema_of(InputFile(place, there[0].size, there[0].modified_ms, store))

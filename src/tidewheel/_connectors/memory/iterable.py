@@ -84,7 +84,7 @@ class IterableSource(Source[Any]):
             schema = shape.schema()
             if schema is None:
                 raise ConfigError(
-                    "the columns of an empty iterable are unknown; declare them at the source (value=…), "
+                    "the columns of an empty iterable are unknown; declare them at the source (type=…), "
                     "with a dataclass, a msgspec.Struct or a type such as int"
                 )
             return schema.empty_table()

@@ -71,8 +71,8 @@ class _Reading(Process):
                 "name of the column if it has another one"
             )
         return StepError(
-            f"the column {column!r} is null or missing; value={declared} reads only this column. "
-            f"Write value={declared} | None if it may be null; if the column has another name, declare "
+            f"the column {column!r} is null or missing; type={declared} reads only this column. "
+            f"Write type={declared} | None if it may be null; if the column has another name, declare "
             "a dataclass with that field"
         )
 

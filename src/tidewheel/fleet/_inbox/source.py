@@ -37,7 +37,7 @@ def inbox(
 ) -> Source:
     """Read the events of an inbox.
 
-    - `schema`: the columns, unless the program declares them with `value=`. Missing fields of a payload are null, and other
+    - `schema`: the columns, unless the program declares them with `type=`. Missing fields of a payload are null, and other
       fields are ignored. With a declared plain type, payloads are such values. Without a declaration, the columns are key,
       value (JSON), shard, position, producer and number.
     - `shards`: the shards to read; by default all.
