@@ -98,8 +98,8 @@ class StreamCheckpoints:
         newest = self._head or self.latest()
         if newest is not None and newest.sequence != self._number:
             raise StateError(
-                f"stream {self.stream_id!r} at {self.folder.url} holds checkpoints that a program's own "
-                "loop saved; a job needs a name or a state URL of its own"
+                f"stream {self.stream_id!r} at {self.folder.url} has checkpoints that a program's own "
+                "loop saved; give the job another name or state URL"
             )
         if newest is None or state.sequence > newest.sequence:
             check_follows(newest, state)
@@ -124,8 +124,8 @@ class StreamCheckpoints:
         data = encode(state)
         if self.latest() is not None or not self._chain.begin(state.sequence, data, origin.encode()):
             raise StateError(
-                f"there is a job {self.stream_id!r} at {self.folder.url} already, or another fork of that name was begun; "
-                "a fork needs a name of its own"
+                f"a job or an unfinished fork named {self.stream_id!r} already exists at {self.folder.url}; give the "
+                "fork another name"
             )
         self._remember(state.sequence, state, data)
 
@@ -280,7 +280,7 @@ class StreamCheckpoints:
     def _check_stream(self, state: Manifest) -> None:
         if state.id.stream_id != self.stream_id:
             raise StateError(
-                f"checkpoint {state.sequence} is of stream {state.id.stream_id!r} and cannot go to {self.stream_id!r}"
+                f"checkpoint {state.sequence} belongs to stream {state.id.stream_id!r} and cannot be saved in {self.stream_id!r}"
             )
 
     def _check_saved(self, state: Manifest, newest: Manifest) -> None:
@@ -294,7 +294,7 @@ class StreamCheckpoints:
             changed = [name for name in state.__struct_fields__ if getattr(manifest, name) != getattr(state, name)]
             raise StateError(
                 f"checkpoint {state.sequence} of stream {self.stream_id!r} is already saved with other "
-                f"content ({', '.join(changed)}); a sequence has one content, so continue with the next"
+                f"content ({', '.join(changed)}); save the new content under the next sequence"
             )
 
     def _refuse_taken(self, state: Manifest) -> NoReturn:

@@ -126,7 +126,7 @@ class Conversion:
     convert: Callable[[bytes], bytes] | None
     """Converts one stored state; None leaves states unchanged."""
     said: str
-    """A text for the start of the job that says what happens to the state."""
+    """The text that the start of the job reports."""
     emptied: tuple[str, ...] = ()
     """The additional tables of the step that start empty."""
 
@@ -224,7 +224,7 @@ class Operator(ABC):
         return None
 
     def schemas(self, inputs: tuple[pa.Schema | None, ...]) -> tuple[pa.Schema | None, ...]:
-        """Return the columns at each output, or None where they do not follow from those of the inputs.
+        """Return the columns at each output, or None if they cannot be derived from the inputs.
 
         Raise a `GraphError` for columns that the step cannot process.
         """
@@ -298,7 +298,7 @@ class Operator(ABC):
         return False
 
     def continuing(self, layout: StateLayout) -> Operator | None:
-        """Return the step that goes on with stored state of another layout; None if there is none.
+        """Return the step that can continue from stored state of another layout; None if there is none.
 
         If its own layout still differs from that of the state, its `conversion` converts the state.
         """

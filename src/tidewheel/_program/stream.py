@@ -184,8 +184,8 @@ class Stream(ColumnSteps[Value], CallSteps[Value], LookupSteps[Value], TimeSteps
             return Where(condition)
         if isinstance(condition, bool):
             raise GraphError(
-                f"step {name!r}: {step} was given {condition}, which was found once, when the program was built; use a "
-                "function, such as lambda order: order.cents > 100, so that each value is looked at"
+                f"step {name!r}: {step} was given {condition}, which was computed once, when the program was built; use "
+                "a function, such as lambda order: order.cents > 100, which is called with each value"
             )
         return Filter(self._function(name, condition, with_key), with_key)
 

@@ -110,7 +110,7 @@ def test_a_fork_needs_a_savepoint_and_a_new_name(url, parent):
 
 
 def test_begin_refuses_another_streams_checkpoint(url):
-    with pytest.raises(StateError, match="is of stream 'a'"):
+    with pytest.raises(StateError, match="belongs to stream 'a'"):
         StreamCheckpoints(open_store(url), "b").begin(Manifest(CheckpointId("a", 3)), "x")
 
 

@@ -22,8 +22,8 @@ from tidewheel.errors import NotFound, StorageError
 _ADVICE = {
     errno.ENOSPC: "the disk is full: make room and start again",
     errno.EDQUOT: "the disk quota is used up: make room and start again",
-    errno.EACCES: "this user may not: change the owner or the mode",
-    errno.EPERM: "this user may not: change the owner or the mode",
+    errno.EACCES: "this user has no permission: change the owner or the mode",
+    errno.EPERM: "this user has no permission: change the owner or the mode",
     errno.EROFS: "the file system is mounted read-only",
     errno.ENOTDIR: "a part of the path is a file",
     errno.EEXIST: "there is a file of that name",
@@ -32,46 +32,46 @@ _ADVICE = {
 
 
 class Place:
-    """Files under relative paths in an object store: moving is copying, and what is written is durable at once.
+    """Files under relative paths in an object store. A move is a copy, and written files are durable at once.
 
-    Errors are `StorageError`s that say what happened, where, and what to do.
+    Raises `StorageError`s that say what happened, where, and what to do.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def at(self, path: str) -> str:
-        """Return where a path is, for messages."""
+        """Return the full path or URL of a path, for messages."""
         return f"{path} at {self.store.url}" if path else self.store.url
 
     def check(self, folder: str) -> None:
-        """Write something to a folder, and remove it."""
+        """Check that a folder is writable."""
         probe = f"{folder}/probe"
         self.store.write(probe, b"")
         self.store.delete(probe)
 
     def begin(self, path: str) -> CheckedFile:
-        """Begin a file that nobody has begun. It is there, whole, when it is closed, and durable after `sync`."""
-        # A store takes an object as a whole, and memory may not hold it: it goes to a file of this machine first.
+        """Create a new file. It appears complete when it is closed, and is durable after `sync`."""
+        # A store takes an object as a whole, which may be larger than memory: write it to a local file first.
         with explained("write", "a temporary file"):
             descriptor, name = tempfile.mkstemp(prefix="tidewheel-")
             os.unlink(name)
         return _Uploaded(descriptor, self.store, path)
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the files of a folder by name, and their sizes; nothing if it is not there."""
+        """Return the sizes of the files in a folder by name; an absent folder has none."""
         cut = len(folder) + 1
         sizes = {entry.path[cut:]: entry.size for entry in self.store.list(folder)}
         return {name: size for name, size in sizes.items() if "/" not in name}
 
     def has(self, path: str) -> bool:
-        """Return whether there is a file."""
+        """Return whether the file exists."""
         try:
             self.store.read_range(path, 0, 1)
         except NotFound:
             return False
         except StorageError:
-            # It is there and empty, or the store is away, which the next access reports.
+            # The file is empty, or the store is unavailable, which the next access reports.
             return True
         return True
 
@@ -80,11 +80,11 @@ class Place:
         return pa.PythonFile(StoredFile(self.store, path, size), "r")
 
     def move(self, path: str, to: str) -> None:
-        """Give a file another path; `NotFound` if it is not there. A crash may leave it under both, never under neither."""
+        """Move a file; raise `NotFound` if it is absent. After a crash, the file is at one of the paths, or at both."""
         self.store.move(path, to)
 
     def touch(self, path: str) -> None:
-        """Make a file that has no meaning but its name."""
+        """Create an empty file."""
         self.store.write(path, b"")
 
     def remove(self, path: str) -> None:
@@ -92,26 +92,26 @@ class Place:
         self.store.delete(path)
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder and all that is in it; an absent one is fine."""
+        """Remove a folder and its content; an absent one is fine."""
         for entry in self.store.list(folder):
             self.store.delete(entry.path)
 
     def sync(self, folders: Iterable[str]) -> None:
-        """Make what was moved to or begun in these folders durable."""
+        """Make the files that were moved to or created in these folders durable."""
 
     def walk(self, hidden: str) -> Iterator[str]:
-        """Yield the path of every file, at any depth, except those below the folder `hidden`."""
+        """Yield the paths of all files at any depth, except below the folder `hidden`."""
         return (entry.path for entry in self.store.list() if entry.path.partition("/")[0] != hidden)
 
 
 def place_at(path: str) -> Place:
-    """Return the place at a path or URL, such as `storage.open` takes."""
+    """Return the place at a path or at the URL of a store."""
     store = open_store(path)
     return LocalFolder(store) if isinstance(store, FileStore) else Place(store)
 
 
 class LocalFolder(Place):
-    """A folder that all tasks reach under the same path. Moving is renaming, and other users may read what is written."""
+    """A folder that all tasks reach under the same path. A move is a rename, and other users can read the files."""
 
     def __init__(self, store: FileStore) -> None:
         super().__init__(store)
@@ -127,7 +127,7 @@ class LocalFolder(Place):
                 pass
 
     def begin(self, path: str) -> CheckedFile:
-        # The file itself, under a name that nobody looks at until it is whole.
+        # Write the file itself: readers ignore staged files.
         full = self.root / path
         with explained("write", self.at(path)):
             _make_folder(full.parent)
@@ -146,7 +146,7 @@ class LocalFolder(Place):
                 raise NotFound(f"there is no {self.at(path)}") from error
 
     def touch(self, path: str) -> None:
-        # Not synced: a marker lost with the power makes the newest sequence be published again, which finds it in place.
+        # Not synced: if a power cut loses a marker, the newest sequence is published again, and finds its files in place.
         with explained("write", self.at(path)):
             _make_folder((self.root / path).parent)
             (self.root / path).touch()
@@ -157,13 +157,13 @@ class LocalFolder(Place):
 
     def sync(self, folders: Iterable[str]) -> None:
         for folder in folders:
-            # A reader may have taken away the whole folder of a partition.
+            # A reader may have removed the folder of a partition.
             with explained("write", self.at(folder)), contextlib.suppress(FileNotFoundError):
                 _sync_folder(self.root / folder)
 
 
 class _Uploaded(CheckedFile):
-    """A file that goes to a store when it is closed."""
+    """A file that is uploaded to a store when it is closed."""
 
     def __init__(self, descriptor: int, store: Store, path: str) -> None:
         super().__init__(descriptor)
@@ -181,7 +181,7 @@ class _Uploaded(CheckedFile):
 
 @contextlib.contextmanager
 def explained(verb: str, path: str) -> Iterator[None]:
-    """Turn an error of the disk into one that says what, where, and what to do."""
+    """Turn an error of the disk into a `StorageError` that says what failed, where, and what to do."""
     try:
         yield
     except OSError as error:
@@ -192,7 +192,7 @@ def explained(verb: str, path: str) -> Iterator[None]:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder and its parents, each durable, where they are not there."""
+    """Create a folder and its missing parents durably."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)

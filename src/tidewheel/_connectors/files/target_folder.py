@@ -1,15 +1,15 @@
-"""The folder that a files sink writes to, local or in a store: what is staged in it, what is in place, and up to which sequence.
+"""The folder of a files sink, local or in a store: its staged files, its published files and its marker.
 
-    <path>/<job>~<sink>~<sequence>~<task>-<number>.parquet     output, for everybody to read
-    <path>/_tidewheel/<job>~<sink>/staged/                     what tasks have written and nobody published yet
-    <path>/_tidewheel/<job>~<sink>/published-<sequence>        the marker: the highest sequence that is in place
-    <path>/_tidewheel/<job>~<sink>/held-…, merged-…, merging/  commits that are merged before they appear (`held_output.py`)
-    <path>/_tidewheel/<fleet>=2Fover~<sink>/published-<run>    the runs of a fleet up to this one are over, their markers gone
+    <path>/<job>~<sink>~<sequence>~<task>-<number>.parquet     published output
+    <path>/_tidewheel/<job>~<sink>/staged/                     files that tasks wrote and that are not published yet
+    <path>/_tidewheel/<job>~<sink>/published-<sequence>        the marker: the highest published sequence
+    <path>/_tidewheel/<job>~<sink>/held-…, merged-…, merging/  commits that are merged before publication (`held_output.py`)
+    <path>/_tidewheel/<fleet>=2Fover~<sink>/published-<run>    the last finished run of a fleet whose marker was deleted
 
-Readers such as Spark and Arrow ignore names that begin with `_`. A name of an output file is made of what was committed,
-so publishing a sequence again makes the same files, and no two sequences, sinks or jobs share one: `~` is in none of
-their names. The marker is a file per number, of which the highest counts: whoever comes late with a
-lower one cannot set it back. A reader that wants whole batches only takes the files up to the marker (`whole_files`).
+Readers such as Spark and Arrow ignore names that begin with `_`. The name of an output file follows from the commit, so
+publishing a sequence again creates the same files. Different sequences, sinks and jobs never share a file, because their
+names contain no `~`. Each marker is a separate file and the highest one counts, so a late writer cannot lower it. A reader
+that needs complete batches reads the files up to the marker (`whole_files`).
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _OUTPUT = re.compile(r"(?:.*/)?([^/~]+~[^/~]+)~(\d{20})~[^/]*")
 
 
 class OutputFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file that a task has written: where it is staged, where it belongs, and what it must hold."""
+    """A file that a task has written: its staged path, its final path, and the expected content."""
 
     staged: str
-    """Its name in the staging folder."""
+    """The name in the staging folder."""
     final: str
-    """Its path below the target folder."""
+    """The path below the target folder."""
     size: int
     checksum: int
     rows: int
 
 
 class TargetFolder:
-    """One sink's view of the folder that it writes to."""
+    """The output folder of one sink."""
 
     def __init__(self, place: Place, stream: str, sink: str) -> None:
         self.place, self.stream, self.job, self.sink = place, stream, job_of(stream), sink
@@ -60,9 +60,9 @@ class TargetFolder:
         return f"{self.prefix}~{sequence:020}~{task}-{number}.{suffix}"
 
     def checked(self, file: OutputFile, sequence: int) -> OutputFile:
-        """Return what a token says, or refuse it: it moves a staged file of this sequence to a name of its own, and nothing else.
+        """Return the file of a token. Refuse a token that moves anything but a staged file of this sequence and sink.
 
-        Tokens are in the state store. Whoever may write there must not reach further than that.
+        Tokens are in the state store. Write access to the state store must not give access to other files.
         """
         *parts, name = file.final.split("/")
         own = name.startswith(f"{self.prefix}~{sequence:020}~") and file.staged.startswith(f"{sequence:020}-")
@@ -75,7 +75,7 @@ class TargetFolder:
         return file
 
     def create_staged(self, sequence: int, attempt: str, number: int, suffix: str) -> tuple[CheckedFile, str]:
-        """Create a file in the staging folder; return it, open, and its name."""
+        """Create a file in the staging folder; return the open file and its name."""
         name = f"{sequence:020}-{attempt}-{number}.{suffix}"
         return self.place.begin(f"{self.staging}/{name}"), name
 
@@ -84,7 +84,7 @@ class TargetFolder:
         self.place.sync([self.staging])
 
     def place_all(self, files: Iterable[OutputFile], sequence: int) -> Iterator[OutputFile]:
-        """Move staged files to where they belong, one after the other; that they are there already is fine."""
+        """Move staged files to their final paths, one after the other. Files that were moved before are skipped."""
         staged = self.place.sizes(self.staging)
         for file in files:
             self._place(file, sequence, staged.get(file.staged))
@@ -102,13 +102,13 @@ class TargetFolder:
                 )
             self.place.move(source, file.final)
         except NotFound as error:
-            # Both gone and a marker that has passed: another run published it, and a reader has taken it since.
+            # If the marker has passed the sequence, another run published the file and a reader removed it since.
             if self.place.has(file.final) or self.marker() >= sequence:
                 return
             raise self.lost(file.final, source) from error
 
     def lost(self, final: str, source: str) -> StorageError:
-        """Return the error for output that is neither in place nor staged."""
+        """Return the error for output that is neither published nor staged."""
         return StorageError(
             f"output is lost: neither {self.place.at(final)} nor the staged file {self.place.at(source)} is there. If a "
             "reader took it away as soon as it was published, put an empty file of that name in its place, start again, and "
@@ -120,13 +120,13 @@ class TargetFolder:
         self.place.sync({file.final.rpartition("/")[0] for file in files})
 
     def marker(self) -> int:
-        """Return the highest sequence that is in place, 0 if there is none."""
+        """Return the highest published sequence, 0 if there is none."""
         return max((number for number, _ in self.numbered(self.own, _MARKER)), default=0)
 
     def newest(self) -> int:
-        """Return the highest sequence that has output in place, 0 if there is none.
+        """Return the highest sequence that has published output, 0 if there is none.
 
-        In a store only the marker counts, since a store lists a thousand files with each request.
+        In an object store only the marker counts, because listing takes a request for each thousand files.
         """
         if not isinstance(self.place, LocalFolder):
             return self.marker()
@@ -134,31 +134,31 @@ class TargetFolder:
         return max(self.marker(), max(placed, default=0))
 
     def mark(self, sequence: int) -> None:
-        """Say that all output up to this sequence is in place."""
+        """Record that all output up to this sequence is published."""
         self.place.touch(f"{self.own}/published-{sequence:020}")
         for number, path in self.numbered(self.own, _MARKER):
             if number < sequence:
                 self.place.remove(path)
 
     def clean(self, sequence: int) -> None:
-        """Remove what failed attempts left in the staging folder up to this sequence, all of whose output is in place."""
+        """Remove the staged files of failed attempts up to this sequence, whose output is published completely."""
         for number, path in self.numbered(self.staging, _STAGED):
             if number <= sequence:
                 self.place.remove(path)
 
     def retract(self, after: int, before: int) -> tuple[int, list[int]]:
-        """Remove this sink's output of the sequences above `after` and below `before`; return how many files, and of which."""
+        """Remove the output of the sequences above `after` and below `before`; return the number of files, and the sequences."""
         void = sorted(
             (path, sequence)
             for path, whose, sequence in _outputs(self.place)
             if whose == (self.stream, self.sink) and after < sequence < before
         )
-        # A run that was overtaken, and wakes up, must find nothing to publish.
+        # A paused run that was replaced must find nothing to publish when it wakes up.
         staged = [path for number, path in self.numbered(self.staging, _STAGED) if after < number < before]
         for path in (*staged, *(path for path, _ in void)):
             self.place.remove(path)
         self.place.sync({path.rpartition("/")[0] for path, _ in void})
-        # A marker of what is void may be above the commits that come: after a backup was put back, they have its numbers.
+        # After a backup was restored, new commits reuse the removed sequences, so a marker must not be above them.
         for number, path in self.numbered(self.own, _MARKER):
             if after < number < before:
                 self.place.touch(f"{self.own}/published-{after:020}")
@@ -170,11 +170,11 @@ class TargetFolder:
         return sorted(path for path, whose, _ in _outputs(self.place) if whose == (self.stream, self.sink))
 
     def format(self) -> str | None:
-        """Return the format of an output file of this job and sink, of a fleet's from any run; None if there is none.
+        """Return the format of the existing output of this job and sink, in a fleet of any run; None if there is none.
 
-        It lists the folder up to the first such file.
+        This lists the folder up to the first output file.
         """
-        # A run of a fleet that has published nothing goes on with what others have.
+        # In a fleet, a run without output of its own uses the format of the other runs.
         if self.job == self.stream and not self.marker():
             return None
         return next(
@@ -187,7 +187,7 @@ class TargetFolder:
         )
 
     def remove(self) -> None:
-        """Remove all files of this sink. The marker is removed last: until then, a reset job is warned of the old output."""
+        """Remove all files of this sink. The marker goes last, so that a reset job is warned of the old output until then."""
         staged = [f"{self.staging}/{name}" for name in self.place.sizes(self.staging)]
         markers = [path for _, path in self.numbered(self.own, _MARKER)]
         paths = [*self.outputs(), *staged, *markers]
@@ -196,10 +196,10 @@ class TargetFolder:
         self.place.sync({path.rpartition("/")[0] for path in paths})
 
     def refuse_other_life(self, files: Iterable[OutputFile], sequence: int, marker: int) -> None:
-        """Refuse output that was never published though the marker has passed its sequence.
+        """Refuse output that was never published although the marker has passed its sequence.
 
-        A run that was overtaken finds its files published. Where they still wait, the job's state is a new one, and
-        the folder has the output of an earlier life.
+        If another run took over, it has published the files. Files that are still staged belong to a job with new state,
+        and the folder has the output of the job's earlier state.
         """
         waiting = self.place.sizes(self.staging)
         if any(file.staged in waiting for file in files):
@@ -216,21 +216,21 @@ class TargetFolder:
 
 
 def whole(place: Place) -> list[str]:
-    """Return the paths of all output files of batches that are in place as a whole."""
+    """Return the paths of all output files of completely published batches."""
     outputs = list(_outputs(place))
     markers = {whose: _whole_up_to(place, *whose) for whose in {whose for _, whose, _ in outputs}}
     return sorted(path for path, whose, sequence in outputs if sequence <= markers[whose])
 
 
 def over_number(place: Place, stream: str, sink: str) -> int:
-    """Return up to which run the fleet of a stream is over; 0 if none is, or the stream is not of a fleet."""
+    """Return the number of the last finished run in the fleet of a stream; 0 if there is none, or no fleet."""
     over = over_stream_of(stream)
     return 0 if over is None else TargetFolder(place, over, sink).marker()
 
 
 def _whole_up_to(place: Place, stream: str, sink: str) -> float:
-    """Return the sequence up to which the output of one job and sink is in place; all of it, of a run that is over."""
-    # In this order: the marker of a run goes after the run is noted as over.
+    """Return the sequence up to which the output of a job and sink is published; infinity for a finished run."""
+    # Read the marker first: it is deleted after the run was recorded as finished.
     marker = TargetFolder(place, stream, sink).marker()
     return math.inf if not marker and is_over(stream, over_number(place, stream, sink)) else marker
 
