@@ -25,7 +25,7 @@ def test_a3_another_key_is_refused(runner):
     assert "the key of its input, 7" in text
 
 
-def test_a3_a_result_that_is_no_message_is_refused(memory_runner):
+def test_a3_a_result_other_than_a_message_is_refused(memory_runner):
     text = failing(memory_runner, lambda message, state, output: output.send("text"))
     assert "'rogue'" in text
     assert "takes a Message, not str" in text

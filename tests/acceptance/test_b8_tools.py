@@ -203,7 +203,7 @@ def test_b8_unpublished_output_is_published_after_a_restore_to_it(tmp_path, loca
     assert rows(out) == rows(plain)
 
 
-def test_b8_a_sink_that_cannot_retract_refuses_the_run_unless_told_to_keep(local):
+def test_b8_a_sink_that_cannot_retract_refuses_the_run_without_keep_output(local):
     out = collect()
     job = totals(local, out)
     run(job, BATCHES[:4])

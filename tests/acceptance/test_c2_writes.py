@@ -24,7 +24,7 @@ def test_c2_set_is_write(place):
     assert writer.read() == 3
 
 
-def test_c2_overwriting_with_the_same_value_is_a_command_of_its_own(place):
+def test_c2_overwriting_with_the_same_value_is_a_separate_command(place):
     writer = place.open().writer("x", int)
     assert writer.write(1) < writer.write(1)
 
@@ -44,7 +44,7 @@ def test_c2_clear_of_an_empty_cell_is_fine(place):
     assert writer.is_empty()
 
 
-def test_c2_typed_values_come_back_as_what_they_were(place):
+def test_c2_typed_values_keep_their_type(place):
     writer = place.open().writer("limits", Limits)
     limits = Limits(0.5, 2, ["a", "b"])
     writer.write(limits)

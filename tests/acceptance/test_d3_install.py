@@ -49,7 +49,7 @@ def test_d3_a_node_started_with_another_number_of_shards_is_refused():
             Coordinator(connection, "job", "b", 8)
 
 
-def test_d3_one_made_from_an_older_view_does_not_undo_what_came_between(coordinator):
+def test_d3_an_assignment_from_an_older_view_does_not_undo_later_changes(coordinator):
     planned = Assignment(4, 2, {"b": 1.0}, ("b",) * 4)
     coordinator.join("c")
     with pytest.raises(AssignmentRefused):

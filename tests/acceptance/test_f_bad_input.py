@@ -144,7 +144,7 @@ def test_f_a_changed_n_shards_is_refused_with_both_numbers(tmp_path):
         MemoryRun(counting(Job("j", state=state, n_shards=16)))
 
 
-def test_f_n_shards_that_is_no_power_of_two_is_refused():
+def test_f_n_shards_must_be_a_power_of_two():
     with pytest.raises(ConfigError, match="power of two"):
         Job("j", n_shards=12)
 

@@ -113,7 +113,7 @@ def test_what_cannot_be_meant_is_refused(state):
         reshard(JobPlace("job", state), 16)
 
 
-def test_state_that_came_out_different_is_not_switched_to():
+def test_different_state_is_not_switched_to():
     check_equal("job", {"a": Tally().plus(b"k", b"v")}, {"a": Tally().plus(b"k", b"v")})
     with pytest.raises(StateError, match="would change 'a'"):
         check_equal("job", {"a": Tally().plus(b"k", b"v")}, {"a": Tally().plus(b"k", b"w")})

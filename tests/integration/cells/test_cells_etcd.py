@@ -143,7 +143,7 @@ def test_a_key_deleted_by_hand_is_seen_and_refreshed(etcd):
         assert reader.when.updated(timeout=IN_TIME, since=writer.version() - 1).value == 6
 
 
-def test_a_key_deleted_while_nobody_watched_is_seen_by_the_next_watch(etcd):
+def test_a_key_deleted_between_watches_is_seen_by_the_next_watch(etcd):
     prefix = uuid.uuid4().hex
     with cells.open(etcd.url(prefix)) as connection:
         reader, writer = connection.reader("x", int), connection.writer("x", int)
@@ -157,7 +157,7 @@ def test_a_key_deleted_while_nobody_watched_is_seen_by_the_next_watch(etcd):
         assert reader.when.reaches(version + 1, timeout=IN_TIME).value is None
 
 
-def test_keys_of_other_programs_disturb_nobody(tmp_path):
+def test_keys_of_other_programs_are_ignored(tmp_path):
     with (
         running_etcd(tmp_path) as own,
         cells.open(f"etcd://{own.hosts}") as one,

@@ -95,7 +95,7 @@ def test_release_frees_it_at_once(connection, clock):
     assert second.acquire(timeout="0 s") > token
 
 
-def test_releasing_what_another_holds_changes_nothing(connection, clock):
+def test_releasing_a_lease_of_another_holder_changes_nothing(connection, clock):
     first, second = candidate(connection, "a", clock), candidate(connection, "b", clock)
     first.acquire()
     second.release()

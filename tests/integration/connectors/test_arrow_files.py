@@ -138,7 +138,7 @@ def test_a_file_of_another_format_or_schema_is_named(tmp_path):
     assert "several columns that may be 'User'" in refused(both, pa.schema([("User", pa.string())]))
 
 
-def test_text_that_is_no_unicode_is_refused(tmp_path):
+def test_invalid_unicode_is_refused(tmp_path):
     broken = pa.StringArray.from_buffers(1, pa.array([b"\xff"]).buffers()[1], pa.py_buffer(b"\xff"))
     assert "UTF8" in refused(write(tmp_path / "a.arrow", pa.table({"user": broken, "cents": [1]})))
 

@@ -284,7 +284,7 @@ def test_another_writer_between_looking_and_merging(harness, place, rows):
     assert rows() == [{"k": 1, "v": "a"}, {"k": 2, "v": "ours"}]
 
 
-def test_a_merge_beside_a_compaction(harness, place, rows):
+def test_a_merge_during_a_compaction(harness, place, rows):
     harness = harness()
     for sequence in (2, 3, 4):
         harness.publish(sequence, harness.stage(sequence, [{"k": sequence, "v": "a"}]))

@@ -81,7 +81,7 @@ def test_a_bridge_killed_before_its_commit_stores_each_record_once(kafka, topic,
     check(url, 310)
 
 
-def test_a_record_that_is_no_event_stops_the_bridge_or_is_a_dead_letter(kafka, topic, tmp_path):  # noqa: F811
+def test_an_invalid_record_stops_the_bridge_or_is_a_dead_letter(kafka, topic, tmp_path):  # noqa: F811
     url, letters = f"{tmp_path}/inbox", f"{tmp_path}/letters"
     produce(kafka, topic, 0, 20)
     producer = Producer({"bootstrap.servers": kafka.brokers})

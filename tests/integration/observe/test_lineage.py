@@ -126,7 +126,7 @@ def test_a_run_that_fails_reports_its_error_without_secrets(spark, tmp_path, end
     assert SECRET not in json.dumps(events)
 
 
-def test_a_backend_that_hangs_or_refuses_holds_up_nobody(endpoint, caplog, monkeypatch):
+def test_a_hanging_or_refusing_backend_does_not_delay_the_run(endpoint, caplog, monkeypatch):
     monkeypatch.setattr("tidewheel._observe.lineage._LAST_S", 0.1)
     endpoint.released.clear()
     lineage = Lineage("orders", "1", DATASETS)

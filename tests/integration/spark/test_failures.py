@@ -124,7 +124,7 @@ def test_a_cause_that_does_not_name_the_file_that_was_read_gets_its_name():
     assert summary_line(error) == "file:///clicks/a.json: unexpected end"
 
 
-def test_of_an_error_in_the_jvm_without_causes_what_follows_the_call():
+def test_a_jvm_error_without_causes_shows_the_text_after_the_call():
     text = "An error occurred while calling o7.load.\n: org.apache.spark.SparkException: the table is gone\n\tat x.y(z.scala)"
     assert summary_line(Exception(text)) == "the table is gone"
     named = text.replace(

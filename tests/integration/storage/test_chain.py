@@ -246,7 +246,7 @@ def test_refuses_numbers_below_one_and_empty_records(store, number, data):
         Chain(store, "chain").append(number, data)
 
 
-def test_a_removed_chain_leaves_nothing_and_fences_who_slept(store):
+def test_a_removed_chain_leaves_nothing_and_fences_paused_writers(store):
     chain, late = begun(store, 6, keep_from=3), Chain(store, "chain")
     assert late.head() == ChainRecord(6, b"6")
     assert chain.append(7, b"the last")

@@ -26,7 +26,7 @@ def drawn_key(draw: random.Random, kind: str):
 
 @pytest.mark.parametrize("divided", [False, True], ids=["whole", "divided"])
 @pytest.mark.parametrize("kind", ["int", "str", "bytes"])
-def test_a_job_finds_what_a_dict_has_whatever_happens_to_it(kind, divided, monkeypatch):
+def test_lookups_agree_with_a_dict(kind, divided, monkeypatch):
     if divided:
         monkeypatch.setattr(table_loading, "WHOLE_BYTES", 0)
     print(f"seed {SEED}")

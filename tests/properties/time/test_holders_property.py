@@ -77,7 +77,7 @@ class WindowNode(MemoryNode):
 
 
 @pytest.mark.parametrize("kind", sorted(WINDOWS))
-def test_a_node_with_a_fast_clock_emits_what_its_adopted_shards_owe(kind, tmp_path):
+def test_a_node_with_a_fast_clock_emits_due_results_of_adopted_shards(kind, tmp_path):
     fleet = Fleet(tmp_path)
     try:
         a, b, c = nodes = started(fleet, "a", "b", "c", node=type("Node", (WindowNode,), {"kind": kind}))

@@ -86,7 +86,7 @@ def test_numbers_in_a_float_cell_are_floats(number):
 
 
 @pytest.mark.parametrize("value", ["text", 1.5, None, object(), 2**70, [1]])
-def test_a_value_that_is_no_int_is_refused(value):
+def test_a_value_other_than_an_int_is_refused(value):
     with pytest.raises(Encoding) as caught:
         ValueCodec(int).encode(value, "cell x", "int")
     assert caught.value.value is value

@@ -149,7 +149,7 @@ def test_a_watch_reports_changed_folders(tmp_path):
         watch.close()
 
 
-def test_waking_a_closed_watch_writes_into_nobody_s_file(tmp_path):
+def test_waking_a_closed_watch_writes_to_no_other_file(tmp_path):
     """The numbers of closed descriptors are given out again."""
     watch = inotify._Inotify()
     watch.close()

@@ -27,7 +27,7 @@ def test_a_server_that_is_not_there(monkeypatch):
             cells.open(url, timeout="0.1 s")
 
 
-def test_cells_that_nobody_holds_are_forgotten():
+def test_unreferenced_cells_are_forgotten():
     with cells.open("memory:") as connection:
         for _ in range(100):
             connection.reader("x", int)
@@ -61,7 +61,7 @@ def test_writers_that_keep_losing_give_up_in_time():
         assert caught.value.value == 1
 
 
-def test_cells_show_what_they_are():
+def test_cells_have_a_readable_repr():
     with cells.open("memory:") as connection:
         assert repr(connection) == "Connection('memory:')"
         assert repr(connection.writer("x", dict[str, int])) == "CellWriter(default/x: dict[str, int])"

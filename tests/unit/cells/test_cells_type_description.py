@@ -78,7 +78,7 @@ class Named(TypedDict, total=False):
         (Any, ["x", 1, {}], []),
     ],
 )
-def test_a_description_takes_what_the_type_takes(declared, good, bad):
+def test_a_description_accepts_the_values_of_its_type(declared, good, bad):
     by_description = CheckedCodec(json.loads(json.dumps(describe(declared))))
     program = ValueCodec(declared)
     for value in good:

@@ -114,7 +114,7 @@ def test_begin_refuses_another_streams_checkpoint(url):
         StreamCheckpoints(open_store(url), "b").begin(Manifest(CheckpointId("a", 3)), "x")
 
 
-def test_a_fork_lets_go_of_its_parent_only_when_it_needs_none_of_its_files(url, parent):
+def test_a_fork_releases_its_parent_only_when_it_needs_none_of_its_files(url, parent):
     what_if = parent.fork("here", "what-if")
     with pytest.raises(StateError, match=r"job 'what-if' still needs 1 files of other jobs, such as /parent/"):
         what_if.release()

@@ -41,7 +41,7 @@ def stored(job: Job, records=RECORDS) -> StoredJob:
     return StoredJob(job.name, state=job.state)
 
 
-def test_each_result_has_its_name_and_what_only_serves_others_is_not_shown():
+def test_each_result_has_its_name_and_internal_numbers_are_hidden():
     job = made(cents=sum_("cents"), rows=count(), mean=mean("cents"), most=max_("cents"))
     found = stored(job)
     expected = {"cents": 7, "rows": 3, "mean": 3.5, "most": 4}

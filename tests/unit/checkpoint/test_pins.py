@@ -72,7 +72,7 @@ def test_a_name_that_cannot_be_a_files_name_is_refused(name, pins):
         pins.read(name)
 
 
-def test_a_damaged_pin_is_named_and_stops_whoever_needs_them_all(pins):
+def test_a_damaged_pin_is_named_and_fails_the_listing(pins):
     pins.create(pin("p", "reader", full_state()))
     pins._store.write("pins/p.pin", pins._store.read("pins/p.pin")[:-1])
     with pytest.raises(CorruptError, match=r"pins/p\.pin"):

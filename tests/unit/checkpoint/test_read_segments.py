@@ -70,7 +70,7 @@ def test_differing_join_segments_of_two_checkpoints_are_reported(state):
     assert shown["cold"].keys() == {"left", "right"}
 
 
-def test_so_does_whoever_tests_an_operator(monkeypatch):
+def test_the_step_tester_reads_segments_too(monkeypatch):
     monkeypatch.setattr(known_ids, "SEGMENT_IDS", 2)
     op = StepTester(lambda keyed: keyed.deduplicate("once", "100 ns", by=lambda value: value))
     op.send_all([Message("k", n, n) for n in range(COUNT)])

@@ -105,7 +105,7 @@ def test_a_count_past_the_end_is_refused_at_once():
         from_seed("s", bytes(24) + b"\xff\xff\xff\xff" + bytes(40))
 
 
-def test_a_name_that_is_no_utf8_is_refused():
+def test_a_name_with_invalid_utf8_is_refused():
     with pytest.raises(CorruptError, match="UTF-8"):
         from_seed("s", bytes(24) + b"\x01\x00\x00\x00" + b"\x01\x00\x00\x00\xff" + bytes(8))
 

@@ -66,7 +66,7 @@ def test_cells_from_the_shell_reach_the_next_batch_of_the_job(tmp_path, state):
     assert cli("cells", "get", "threshold", "-j", "live", "-s", state) == "2.0\n"
 
 
-def test_watching_a_cell_that_nobody_has_set_shows_its_default(state):
+def test_watching_an_unset_cell_shows_its_default(state):
     shown = json.loads(cli("cells", "watch", "threshold", "--count", "1", "--job", "live", "--state", state))
     assert shown == {"version": 0, "value": None, "author": None, "default": 1.0}
 
@@ -184,7 +184,7 @@ def test_the_cells_of_a_job_are_known_after_its_first_start(tmp_path, state):
         assert "checkpoint" not in error
 
 
-def test_a_cell_that_nobody_wrote_shows_its_default_as_such(state):
+def test_an_unset_cell_is_shown_with_its_default(state):
     assert cli("cells", "get", "threshold", "-j", "live", "-s", state) == "1.0 (default)\n"
     full = json.loads(cli("cells", "get", "names", "--full", "-j", "live", "-s", state))
     assert (full["value"], full["default"], full["version"]) == (None, {"ada": 1}, 0)

@@ -45,7 +45,7 @@ def test_several_jobs_are_listed(program):
         load_job(path)
 
 
-def test_a_variable_that_is_no_job(program):
+def test_a_variable_other_than_a_job(program):
     path = program("from tidewheel import Job\na = Job('one')\nb = 7\n")
     with pytest.raises(ConfigError, match=r"no job 'b'; it has a"):
         load_job(f"{path}:b")

@@ -56,7 +56,7 @@ def cli(*arguments: str, status: int = 0, answer: str = "") -> str:
     return " ".join(result.output.split())
 
 
-def test_reset_shows_what_goes_and_asks(state):
+def test_reset_lists_the_deletions_and_asks(state):
     StoredJob("counts", state=state).savepoint("before")
     text = cli("reset", "counts", "--state", state, status=1, answer="n\n")
     assert "after 3 events" in text

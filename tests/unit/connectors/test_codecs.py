@@ -150,7 +150,7 @@ def test_raw_sends_one_column_and_names_the_missing_one():
         codecs.raw("amount").encode(ROWS)
 
 
-def test_a_declared_type_that_is_no_record_is_refused():
+def test_a_declared_type_other_than_a_record_is_refused():
     with pytest.raises(ConfigError, match=r"decodes into a dataclass, a msgspec\.Struct or a plain type"):
         codecs.json(object())
 

@@ -154,7 +154,7 @@ def test_a_merge_that_was_killed_is_finished_by_the_next_start(held, folder, tmp
     assert numbers(folder) == [20, 21, 30, 31, 40]
 
 
-def test_a_start_without_new_output_publishes_what_is_held(held, folder):
+def test_a_start_without_new_output_publishes_held_output(held, folder):
     publish(held, 2)
     later = pickle.loads(pickle.dumps(sinks.files(folder, compact="1 hour")))
     later.check("orders", "out")
@@ -162,7 +162,7 @@ def test_a_start_without_new_output_publishes_what_is_held(held, folder):
     assert numbers(folder) == [20, 21]
 
 
-def test_a_sink_without_compact_publishes_what_an_earlier_program_held(held, folder, tmp_path, harnessed):
+def test_a_sink_without_compact_publishes_earlier_held_output(held, folder, tmp_path, harnessed):
     publish(held, 2, 3)
     plain = harnessed(sinks.files(folder), str(tmp_path / "state"))
     plain.sink.check("orders", "out")
@@ -286,7 +286,7 @@ def test_the_end_of_a_run_publishes(tmp_path, folder):
     assert sorted(numbers(folder)) == [0, 1, 2]
 
 
-def test_reset_removes_what_is_held(held, folder):
+def test_reset_removes_held_output(held, folder):
     publish(held, 2)
     held.sink.compact()
     publish(held, 3)

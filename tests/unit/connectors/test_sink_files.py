@@ -107,7 +107,7 @@ def test_a_reader_may_remove_published_files(harness, folder):
     assert visible(folder) == []
 
 
-def test_a_marker_is_not_set_back_by_one_who_comes_late(harness, folder):
+def test_a_late_writer_does_not_lower_the_marker(harness, folder):
     late = harness.stage(2, [{"n": 1}])
     harness.publish(2, late)
     harness.publish(9, harness.stage(9, [{"n": 2}]))
@@ -225,7 +225,7 @@ def test_columns_of_all_types_are_written_in_large_batches(harness, folder):
     assert parquet.read_table(folder / path)["text"].to_pylist() == values["text"]
 
 
-def test_columns_that_change_their_type_go_to_files_of_their_own(harness, folder):
+def test_columns_that_change_their_type_go_to_separate_files(harness, folder):
     harness.publish(2, harness.stage(2, [{"n": 1}], [{"n": None}], [{"n": 2.5}], [{"n": 2}]))
     tables = [parquet.read_table(folder / path) for path in visible(folder)]
     assert sorted(table.num_rows for table in tables) == [1, 1, 2]

@@ -103,7 +103,7 @@ def test_dataframes_arrow_tables_lists_and_functions_give_tables(rows):
     assert loaded(lambda: rows) == ROWS
 
 
-def test_a_value_that_is_no_rows_is_refused():
+def test_a_value_other_than_rows_is_refused():
     for rows, said in (
         ({"sku": 1}, "not dict"),
         (7, "not int"),

@@ -67,7 +67,7 @@ def test_an_export_is_not_written_under_the_name_of_another_format(job, tmp_path
     assert not (tmp_path / name).exists()
 
 
-def test_pairs_do_too_and_replace_what_an_earlier_import_gave(job):
+def test_pairs_replace_the_state_of_an_earlier_import(job):
     job.import_state("account", TABLE)
     job.import_state("account", [("bob", {"balance": 7}), ("cid", {})])
     assert dict(stored(job).scan("account", type=Account)) == {

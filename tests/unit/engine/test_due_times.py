@@ -34,7 +34,7 @@ def test_a_shard_is_awake_when_its_next_timer_is_due_by_either_clock():
     assert times.awake(1, MAX, 0, {})["op/timers"] >= {0, 1}
 
 
-def test_a_shard_with_state_that_nobody_has_looked_at_counts_as_due():
+def test_a_shard_with_unread_state_counts_as_due():
     times = DueTimes(4)
     times.take(7, [1, 2], 8, [report("op/timers", {1: (10, NEVER)})])
     assert times.awake(8, 0, 0, {}) == {"op/timers": {2}}

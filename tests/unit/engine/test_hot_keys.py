@@ -59,7 +59,7 @@ def test_long_keys_with_a_common_beginning_are_distinguished():
     assert sorted(hot_keys([sample.found(), sample.found()], {"by": 200})["by"].values()) == [0.4, 0.6]
 
 
-def test_nothing_is_counted_where_nobody_wants_to_know():
+def test_hot_keys_are_counted_only_on_request():
     sample = KeySample(False)
     sample.look_at("by", batch(["a"]))
     assert sample.found() == {}

@@ -108,7 +108,7 @@ def test_silence_is_committed_where_it_moves_the_clock():
         assert idle.ticks(run, 20) == []
 
 
-def test_only_what_a_silent_clock_makes_due_is_committed():
+def test_silence_commits_only_due_results():
     idle = Idle("memory:idle-advancing", advance_after="10 s", idle_after=None)
     with idle.run() as run:
         run.batch({"a": at(1), "b": at(1)})

@@ -147,12 +147,12 @@ def test_the_inputs_that_hold_the_clock_back_are_named():
     ],
     ids=["idle from the first", "idle since long", "new", "back", "all idle"],
 )
-def test_of_the_inputs_behind_the_clock_those_are_named_that_hold_it_back(frontiers, told):
+def test_status_names_the_inputs_that_hold_the_clock_back(frontiers, told):
     times = {name: Frontier(None if time is None else time * SECOND) for name, time in frontiers.items()}
     assert lines(status_of(NEWEST.replace(frontiers=times), FREE, 103 * SECOND))[4:] == told
 
 
-def test_a_job_that_nobody_runs_and_one_without_a_clock_say_so():
+def test_status_reports_a_stopped_job_and_a_missing_clock():
     status = status_of(NEWEST.replace(epoch=None), FREE, 103 * SECOND)
     assert (status.running, status.host, status.epoch, status.behind_seconds) == (False, None, None, None)
     assert lines(status)[0] == "job: does not run"
@@ -187,7 +187,7 @@ def test_a_run_is_seen_while_it_has_the_job(job):
     assert not look(place(job), newest(job)).running
 
 
-def test_the_order_to_stop_is_for_one_run_and_survives_a_rescale(job):
+def test_a_stop_request_is_for_one_run_and_survives_a_rescale(job):
     with MemoryRun(job) as first, cells.open(job.cells_url) as connection:
         assert not first.run.cells.stop_ordered(first.run.token)
         order_stop(connection, first.run.token)
@@ -197,7 +197,7 @@ def test_the_order_to_stop_is_for_one_run_and_survives_a_rescale(job):
         assert not second.run.cells.stop_ordered(second.run.token)
 
 
-def test_an_order_that_cannot_be_read_stops_nobody(job):
+def test_an_unreadable_stop_request_is_ignored(job):
     with MemoryRun(job) as run, cells.open(job.cells_url) as connection:
         connection.writer("stop", int, namespace="job", type_name="tidewheel.StopOrder").write(7)
         assert not run.run.cells.stop_ordered(run.run.token)
@@ -271,12 +271,12 @@ def test_the_error_that_ended_a_run_is_shown_until_the_job_works_again(job, tmp_
     assert look(place(job), newest(job)).error is None, "also when the newest commit is the end of that run"
 
 
-def test_a_fleet_is_referred_to_its_own_commands():
+def test_a_fleet_is_refused_with_the_command_to_use():
     with pytest.raises(StateError, match="tidewheel fleet status"):
         look(JobPlace("job", "memory:unit-job-status"), NEWEST.replace(fleet=FleetLedger()))
 
 
-def test_a_run_that_ended_in_order_differs_from_one_that_did_not(job):
+def test_a_regular_end_differs_from_a_crash(job):
     with MemoryRun(job) as run:
         history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
         history.started((), 64, "1")
@@ -342,7 +342,7 @@ def test_a_first_start_is_shown_before_there_is_a_commit(job):
         find(open_store(job.state), "job")
 
 
-def test_a_first_start_is_no_job_of_those_with_checkpoints(job):
+def test_a_first_start_is_not_listed_with_jobs_that_have_checkpoints(job):
     run = starting(job)
     assert CheckpointStore(open_store(job.state)).streams() == []
     run.release()
@@ -355,7 +355,7 @@ def test_a_first_start_is_found_where_its_program_has_its_cells(job):
     run.release()
 
 
-def test_a_first_start_is_stopped_as_any_run(job):
+def test_a_first_start_can_be_stopped(job):
     run = starting(job)
     holder, ended = stop(*find(open_store(job.state), "job"), 0)
     assert (holder.run, ended) == (run.token, False)
@@ -363,7 +363,7 @@ def test_a_first_start_is_stopped_as_any_run(job):
     run.release()
 
 
-def test_a_killed_first_start_is_shown_as_killed_and_blocks_nobody(job):
+def test_a_killed_first_start_is_shown_and_does_not_block_the_next(job):
     killed(job, phase="hosts")
     status = seen(job)
     assert (status.running, status.ended) == (False, "killed")
@@ -380,7 +380,7 @@ def test_a_killed_first_start_is_shown_as_killed_and_blocks_nobody(job):
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_failed_first_start_is_shown_with_its_error_and_blocks_nobody(job, elsewhere, monkeypatch):
+def test_a_failed_first_start_shows_its_error_and_does_not_block_the_next(job, elsewhere, monkeypatch):
     if elsewhere:
         monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
     run = starting(job)
@@ -419,7 +419,7 @@ def test_a_run_without_history_is_shown_as_killed_failed_or_stopped(job):
     assert (seen(job).ended, lines(seen(job))[0]) == ("failed", "job: does not run: it failed")
 
 
-def test_the_end_of_a_run_without_history_is_not_that_of_the_run_before(job):
+def test_a_run_without_history_does_not_show_the_end_of_an_earlier_run(job):
     with MemoryRun(job) as run:
         history = RunHistory(run.run.store, job.name, run.run.token, keep_seconds=3600.0)
         history.started((), 64, "1")

@@ -313,7 +313,7 @@ def test_equal_content_in_another_order_is_the_same_version_of_a_large_table(div
         ([{"ean": "tea"}], "there is no column 'sku'; it has ean"),
     ],
 )
-def test_a_large_table_that_is_no_table_is_refused_and_leaves_no_files(divided, monkeypatch, tmp_path, rows, said):
+def test_an_invalid_large_table_is_refused_and_leaves_no_files(divided, monkeypatch, tmp_path, rows, said):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     job = made(Prices(tea=1))
     job.declared_tables["prices"].source = _Given(rows)

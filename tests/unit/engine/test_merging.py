@@ -257,7 +257,7 @@ def test_a_run_that_ends_stops_its_merge_and_the_next_run_continues():
     assert held(url, "job") == {"a": 30}
 
 
-def test_runs_are_merged_in_a_thread_of_their_own():
+def test_runs_are_merged_in_a_separate_thread():
     url = f"memory:merging-{next(_fresh)}"
     with MemoryRun(make_job("job", url)) as run:
         merging = run.run.merging

@@ -180,14 +180,14 @@ def test_a_held_job_is_refused_with_the_name_of_the_holder(place):
     other.release()
 
 
-def test_a_released_lease_holds_nobody_back(place):
+def test_a_released_lease_does_not_delay_the_next_run(place):
     _, connection = place
     for run in ("one", "two"):
         with JobLease(connection, run).held("job"):
             assert cell_of(connection).refresh().value.run == run
 
 
-def test_releasing_does_not_end_the_lease_of_whoever_took_over(place):
+def test_releasing_does_not_end_the_lease_of_the_new_holder(place):
     _, connection = place
     old, new = JobLease(connection, "one"), JobLease(connection, "two")
     old.acquire("job")
@@ -217,7 +217,7 @@ def test_a_run_that_was_taken_over_is_fenced_at_its_next_commit():
             assert new.run.head.event_count == 3
 
 
-def test_others_see_in_the_lease_what_the_start_is_at(place):
+def test_the_lease_shows_the_progress_of_a_start(place):
     _, connection = place
     lease, cell = JobLease(connection, "one"), cell_of(connection)
     lease.enter("Spark")

@@ -93,7 +93,7 @@ def test_every_reader_is_reached_by_exactly_one_way():
     assert sorted(reached) == sorted(wanted)
 
 
-def test_sources_and_what_time_drives_are_known():
+def test_the_plan_knows_sources_and_steps_driven_by_time():
     job = Job("two", state="memory:unit-plan")
     source(job, "left").sink("a", discard())
     source(job, "right").sink("b", discard())

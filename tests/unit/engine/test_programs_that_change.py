@@ -324,7 +324,7 @@ def test_state_without_a_recorded_window_continues_and_records_it(build, other, 
     ("horizons", "expected"),
     [((30, 10), [100, 112, 85]), ((10, 30), [100, 65, 131]), ((10, 30, 10), [100, 131, 120, 85])],
 )
-def test_the_new_horizon_decides_what_a_duplicate_is(horizons, expected):
+def test_the_new_horizon_applies_to_duplicates(horizons, expected):
     """Each program but the first gets messages of the same id, 100 is the first of them all."""
     state, out = f"memory:changing-{next(_names)}", collect()
     times = {(30, 10): [[100, 95, 112, 85]], (10, 30): [[120, 75, 65, 131]], (10, 30, 10): [[120, 131], [120, 95, 85]]}

@@ -65,7 +65,7 @@ def elsewhere(run: str, ttl: float) -> Holder:
     return msgspec.structs.replace(here, host="elsewhere", boot="theirs", pid=2)
 
 
-def test_a_standby_takes_a_job_that_nobody_runs_at_once():
+def test_a_standby_takes_over_a_stopped_job_at_once():
     run, _ = standby_of(make_job(), looks=1)
     run.begin()
     assert run.head.run == run.token

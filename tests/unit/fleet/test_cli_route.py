@@ -77,7 +77,7 @@ def test_standard_input(url):
         (b'{"id": 1, "x": "\xff"}', "codec can't decode"),
     ],
 )
-def test_a_line_that_is_no_event_is_named(url, tmp_path, line, reason):
+def test_an_invalid_line_is_named(url, tmp_path, line, reason):
     lines = tmp_path / "lines"
     lines.write_bytes(b'{"id": 1}\n' + (line if isinstance(line, bytes) else line.encode()) + b"\n")
     done = run("-i", url, "-k", "id", "--shards", 4, lines)

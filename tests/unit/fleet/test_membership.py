@@ -111,7 +111,7 @@ def test_an_outage_between_two_looks_counts_too(connection):
     a.close()
 
 
-def test_a_node_that_was_paused_evicts_nobody_when_it_wakes_up(connection):
+def test_a_paused_node_removes_no_other_node_when_it_wakes_up(connection):
     """All nodes of a suspended machine wake up together: none of them has renewed meanwhile."""
     looks = Looks(connection)
     a = member(connection, "a", ttl=LONG)
@@ -143,7 +143,7 @@ def test_while_cells_are_unavailable_no_node_is_removed_or_blocked():
         a.close()
 
 
-def test_whoever_sees_a_lapsed_lease_removes_its_node(connection):
+def test_any_node_removes_a_node_with_an_expired_lease(connection):
     a, b = member(connection, "a"), member(connection, "b")
     b._lease.release()
     looks = Looks(connection)

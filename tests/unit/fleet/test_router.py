@@ -180,7 +180,7 @@ def test_what_waits_is_limited_in_bytes_too():
     assert len(events_of(inbox)) == 100
 
 
-def test_a_sender_that_meets_what_nobody_expected_closes_the_router_with_it(monkeypatch):
+def test_an_unexpected_error_of_a_sender_closes_the_router(monkeypatch):
     inbox = MemoryInbox()
     router = Router(inbox, "p", linger="60 s")
     monkeypatch.setattr("tidewheel.fleet._nodes.gathering.Cutter.rounds", lambda *_: {}["a bug"])

@@ -125,7 +125,7 @@ def test_young_files_stay(fleet):
     assert files(fleet) == before
 
 
-def test_settled_is_what_nobody_needs_to_look_at_any_more():
+def test_settled_runs_need_no_further_checks():
     gone = Ledger("1", 9, {}, {0: Revoked("2", Holding(3))}, {0: 2})
 
     def settled(*others: Ledger) -> bool:

@@ -101,7 +101,7 @@ def test_a_folder_of_files_is_imported_as_one(tmp_path):
     assert scanned(job, type=Account) == {"ada": Account(1), "bob": Account(2)}
 
 
-def test_json_lines_have_types_of_their_own(tmp_path):
+def test_json_lines_have_their_own_types(tmp_path):
     job = job_of(tmp_path)
     file = written(
         tmp_path,

@@ -124,7 +124,7 @@ def test_a_later_run_knows_the_sizes_of_shards_that_it_has_not_opened(kept):
     assert kept.records[-1].stored["total"].keys == 7
 
 
-def test_sizes_that_are_put_again_replace_what_was_there():
+def test_new_sizes_replace_the_old_ones():
     sizes = StateSizes()
     sizes.put("total", 0, Stored(5, 50))
     sizes.put("total", 1, Stored(1, 10))
@@ -135,7 +135,7 @@ def test_sizes_that_are_put_again_replace_what_was_there():
     assert sizes.totals == {"total": Stored(6, 60)}
 
 
-def test_one_who_fails_to_take_figures_disturbs_nobody(kept, caplog):
+def test_a_failing_receiver_of_figures_does_not_affect_others(kept, caplog):
     class Fails:
         def committed(self, record):
             raise RuntimeError("no")

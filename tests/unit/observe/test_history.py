@@ -180,7 +180,7 @@ def test_records_that_a_store_refused_are_written_when_it_answers(store, monkeyp
     assert History(store).lag("orders", "r1") == waits
 
 
-def test_a_store_that_is_slow_delays_nobody():
+def test_a_slow_store_does_not_delay_the_run():
     entered, go_on = threading.Event(), threading.Event()
 
     class Slow(MemoryStore):

@@ -97,7 +97,7 @@ def test_with_several_runs_a_thread_logs_its_own(capsys, run):
     assert [line.get("job") for line in found] == [None, "payments", "orders"]
 
 
-def test_whoever_configures_logging_gets_the_fields(caplog, run):
+def test_records_of_user_configured_logging_have_the_fields(caplog, run):
     LOG.warning("x")
     (record,) = caplog.records
     assert (record.job, record.run, record.node, record.sequence) == ("orders", "r1", "one", 7)

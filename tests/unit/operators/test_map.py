@@ -110,7 +110,7 @@ def test_big_integers_and_non_unicode_text_reach_the_next_level():
     assert ran.values() == [3, 4]
 
 
-def test_a_value_that_is_no_function_is_refused_in_the_graph():
+def test_a_value_other_than_a_function_is_refused_in_the_graph():
     with pytest.raises(GraphError, match="step 'wrong': it takes a function as its second argument, not int"):
         run(lambda s: s.map("wrong", 3), [])
 

@@ -236,7 +236,7 @@ def test_a_resource_can_be_closed_in_the_thread_of_the_calls():
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt])
 @pytest.mark.parametrize("plain", [True, False])
-def test_an_error_that_is_no_exception_belongs_to_its_record(error, plain):
+def test_a_base_exception_belongs_to_its_record(error, plain):
     def one(n: int) -> int:
         if n == 2:
             raise error

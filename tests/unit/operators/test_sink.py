@@ -87,6 +87,6 @@ def test_a_stream_continues_after_its_sink():
     assert ran.values() == [2]
 
 
-def test_a_value_that_is_no_sink_is_refused():
+def test_a_value_other_than_a_sink_is_refused():
     with pytest.raises(GraphError, match=r"sink 'x': 'folder/' is not a sink; see tidewheel.sinks"):
         run(lambda s: s.sink("x", "folder/"))

@@ -247,7 +247,7 @@ def test_the_annotation_of_the_state_declares_its_type():
 
 
 @pytest.mark.parametrize("wrong", [3, None, (1,), (1, 2, 3), object()])
-def test_a_result_that_is_no_pair_is_refused_with_the_expected_shape(wrong):
+def test_a_result_other_than_a_pair_is_refused_with_the_expected_shape(wrong):
     text = failure(keyed(lambda k, n, t: wrong, default=0), [1])
     assert text.startswith("step 'op', key 1, record 1: the function ")
 

@@ -38,7 +38,7 @@ def emitted(messages, **options):
     return ran.outputs["out"], ran.states["customers"] if ran.states else {}
 
 
-def test_changes_are_emitted_with_what_they_do_to_the_row():
+def test_changes_are_emitted_with_their_effect_on_the_row():
     rows, table = emitted(
         [
             message("r", {"id": 1, "name": "ada"}),

@@ -68,7 +68,7 @@ def test_the_status_goes_from_starting_to_running_to_stopped():
     assert str(run.status) == "stopped"
 
 
-def test_a_second_start_of_what_runs_in_this_process_is_refused_at_once():
+def test_a_second_start_in_the_same_process_is_refused_at_once():
     run = running(Driver())
     with pytest.raises(HeldError, match=r"a run of this process; .*StoredJob\('clicks', state='memory:unit-running'\)"):
         job().start()
@@ -141,7 +141,7 @@ def test_running_to_the_end_stays_in_the_thread_that_asked():
     assert driver.thread is threading.current_thread()
 
 
-def test_a_run_that_nobody_stopped_is_stopped_when_the_program_ends():
+def test_a_run_is_stopped_when_the_program_ends():
     program = (
         "import threading\n"
         "from tidewheel import Job, RunResult, Run\n"

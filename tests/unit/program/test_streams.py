@@ -30,7 +30,7 @@ def job(name: str = "a") -> Job:
 
 
 @pytest.mark.parametrize("other", [1, None, "in", job()])
-def test_a_union_with_a_value_that_is_no_stream_is_refused(other):
+def test_a_union_with_a_value_other_than_a_stream_is_refused(other):
     with pytest.raises(GraphError, match=r"step 'u': it takes streams of this job, not "):
         source(job()).union("u", other)
 
@@ -75,7 +75,7 @@ def test_an_unknown_join_is_refused_with_the_known_ones():
         left.as_of_join("j", right, how="outer")
 
 
-def test_a_length_in_place_of_windows_is_refused_with_what_to_write():
+def test_a_length_instead_of_windows_is_refused_with_the_line_to_write():
     with pytest.raises(GraphError, match=r"step 'w': '1 hour' is not a kind of windows; write tumbling\('1 hour'\)"):
         source(job()).key_by("k", "user").window("w", "1 hour", n=count())
 
@@ -140,7 +140,7 @@ def test_a_function_that_returns_its_state_first_is_refused():
     assert keyed.stateful_map("l", lambda key, value, state: (state, value), default=0)
 
 
-def test_streams_and_stored_jobs_say_what_they_are():
+def test_streams_and_stored_jobs_have_a_readable_repr():
     one = Job("seen", state="memory:unit-streams-seen")
     rows = source(one)
     keyed = rows.key_by("by-user", "user")
@@ -169,7 +169,7 @@ def test_a_function_with_a_wrong_signature_is_refused_in_the_graph():
     ],
     ids=["split", "branch", "clone"],
 )
-def test_numbered_streams_taken_for_one_explain_how_to_choose(step, number, request):
+def test_using_a_tuple_as_a_stream_explains_how_to_choose(step, number, request):
     streams = step(source(job()))
     called = request.node.callspec.id
     names = ", ".join(f"stream_{each}" for each in range(number))
@@ -237,7 +237,7 @@ def test_an_upgrade_with_a_wrong_signature_is_refused_with_an_example(step, upgr
         getattr(source(job()).key_by("k", "user"), step)("x", function, version=2, upgrade=upgrade)
 
 
-def test_a_value_that_is_no_upgrade_is_shown_shortened():
+def test_an_invalid_upgrade_is_shown_shortened():
     keyed = source(job()).key_by("k", "user")
     with pytest.raises(GraphError, match="no function") as refused:
         keyed.stateful_map("x", lambda first, second, third: None, version=2, upgrade=dict.fromkeys(range(9999)))

@@ -70,7 +70,7 @@ def test_a_terminal_that_is_gone_does_not_make_the_run_fail(monkeypatch):
     assert run.stopping
 
 
-def test_afterwards_signals_do_what_they_did_before():
+def test_afterwards_the_old_signal_handlers_are_back():
     before = [signal.getsignal(number) for number in ENDING]
     with Interrupts(Run()):
         assert signal.getsignal(signal.SIGTERM) != before[1]

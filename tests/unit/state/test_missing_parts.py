@@ -51,7 +51,7 @@ def test_a_copy_older_than_the_snapshot_starts_over() -> None:
     assert missing_parts(BOTH, 9, Applied(3, "r")) == lacking(BOTH.snapshot, *BOTH.deltas, replace=True)
 
 
-def test_a_copy_that_came_to_the_snapshot_by_deltas_does_not_load_it() -> None:
+def test_a_copy_as_new_as_the_snapshot_does_not_load_it() -> None:
     assert missing_parts(BOTH, 9, Applied(4, "r")) == lacking(*BOTH.deltas)
     assert not missing_parts(ShardParts(BOTH.snapshot), 4, Applied(4, "r"))
 

@@ -82,7 +82,7 @@ def test_a_codec_travels_to_a_task() -> None:
 
 
 @pytest.mark.parametrize("value", [threading.Lock(), 2**70, object(), {"deep": [object()]}, "\ud800"])
-def test_what_cannot_be_stored_is_named_with_what_to_do(value: Any) -> None:
+def test_values_that_cannot_be_stored_are_refused_with_advice(value: Any) -> None:
     with pytest.raises(StepError, match=r"cannot be stored as msgpack.*choose another codec"):
         msgpack_codec().encode(value)
 

@@ -369,7 +369,7 @@ def test_a_large_commit_gives_its_memory_back(folders: Folders) -> None:
         assert read(copy) == history.expected()
 
 
-def test_a_forked_child_is_refused_what_its_parent_had_opened(folders: Folders) -> None:
+def test_a_forked_child_cannot_use_the_copies_of_its_parent(folders: Folders) -> None:
     history, copy = History(folders.new()), folders.copy()
     history.commit({"t": {b"a": b"1"}})
     catch_up(copy, history)
@@ -396,7 +396,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         LocalCopies(tmp_path / "file").shard(2)
 
 
-def test_a_copy_that_is_no_lmdb_file_is_named(tmp_path: Path) -> None:
+def test_an_invalid_lmdb_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "00002").mkdir()
     (tmp_path / "00002" / "data.mdb").write_bytes(b"rubbish" * 10_000)
     with pytest.raises(StateError, match=r"shard 2 in .*cannot be opened.*delete its folder"):

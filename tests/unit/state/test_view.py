@@ -329,7 +329,7 @@ def test_keys_of_several_types_of_number_are_refused(jobs, first, second):
     task.close()
 
 
-def test_a_task_that_fills_many_copies_lets_go_of_them(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_fills_many_copies_releases_them(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "FILLED_COPIES", 2)
     job = jobs(many_keys=2, many_pages=0)
     task = job.task()

@@ -43,7 +43,7 @@ def waiting(stream):
     return stream.stateful_op("wait", Waiting(), default=0)
 
 
-def test_a_message_in_gives_what_comes_out():
+def test_a_message_returns_its_outputs():
     tester = StepTester(summing)
     assert tester.send("a", 3) == [Message("a", 3)]
     assert tester.send("b", 1) == [Message("b", 1)]
@@ -63,7 +63,7 @@ def test_times_are_given_to_all_messages_or_to_none():
         StepTester(summing).send_all([Message("a", 1, 5), Message("a", 1)])
 
 
-def test_an_epoch_gives_out_what_waited_and_a_smaller_one_is_ignored():
+def test_an_epoch_releases_waiting_messages_and_a_smaller_one_is_ignored():
     tester = StepTester(waiting)
     assert tester.send("a", 3, time=1) == []
     assert tester.epoch(10) == [Message("a", 3, 10)]

@@ -90,7 +90,7 @@ def test_one_record_in_place_of_a_list_is_refused(tmp_path, given):
 
 
 @pytest.mark.parametrize("given", [("limit", 2), CRASH(), None])
-def test_a_value_that_is_no_batch_or_marker_is_refused(given):
+def test_a_value_other_than_a_batch_or_marker_is_refused(given):
     with pytest.raises(ConfigError, match=r"is neither a batch, such as .* nor a CELL, PAUSE or RESCALE"):
         run_in_memory(live(), [{"in": [1]}, given])
 

@@ -82,7 +82,7 @@ panes_of = st.builds(
 
 
 @given(panes_of, st.lists(times, max_size=5), times, times)
-def test_panes_say_what_windows_say(panes, given_times, after, until):
+def test_panes_agree_with_windows(panes, given_times, after, until):
     starts = panes.of(np.array(given_times, np.int64))
     positions, windows = panes.due(starts, after, until)
     begins, ends = panes.spans(windows)

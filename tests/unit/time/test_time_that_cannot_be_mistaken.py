@@ -65,7 +65,7 @@ def test_integers_without_a_unit_are_refused_with_a_suggested_unit(unit, name, f
     assert out.records[0]["start"] == int(NINE.timestamp()) * 10**9, "integers went in, and ns come out"
 
 
-def test_an_integer_that_is_no_time_in_any_unit_is_refused():
+def test_an_integer_outside_all_time_units_is_refused():
     made, stream = job("small")
     stream.sink("out", collect())
     with MemoryRun(made) as run, pytest.raises(StepError, match=r"the year 1970; name it in .*'s', 'ms', 'us' or"):

@@ -173,7 +173,7 @@ def test_messages_in_another_order_are_read_in_that_order():
     assert batch.columns.column(0).to_pylist() == ["eve", "ada", "bob"]
 
 
-def test_a_field_that_came_through_is_the_same_column_again():
+def test_an_unchanged_field_is_the_same_column():
     columns = pa.RecordBatch.from_pydict(
         {
             "at": pa.array([1, 2], pa.timestamp("us", "Asia/Tokyo")),
