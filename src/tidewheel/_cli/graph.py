@@ -13,6 +13,7 @@ from tidewheel._cli.failures import Verbose
 from tidewheel._cli.program import Program, load_job
 from tidewheel._cli.status import duration
 from tidewheel._engine.job_status import table_versions
+from tidewheel._engine.task_layout import batch_rule
 from tidewheel._operators.order_checks import order_warnings
 from tidewheel._operators.readers import readers
 from tidewheel._operators.stateless.lookup import Lookup
@@ -30,7 +31,8 @@ def graph(
 ) -> None:
     """Check the graph of a program's job and show one line per step, without running it.
 
-    The line of a source says who reads it: the tasks themselves (arrow), or Spark, with the reason. Probable mistakes
+    The line of a source says who reads it: the tasks themselves (arrow), or Spark, with the reason. The last line says
+    where batches run, and whether messages are shuffled. Probable mistakes
     are reported first: a missing folder, a declared column that the records of a JSON file lack, windows that nothing
     would close, a step that depends on an order which its source does not promise.
 
@@ -54,6 +56,7 @@ def graph(
     else:
         notes = {name: f"reader: {who}{_alignment(job, name)}" for name, who in readers(job.graph).items()}
         echo(job.graph.text(notes | _tables(job)))
+        echo(f"batches: {batch_rule(job.plan())}")
 
 
 def _alignment(job: Job, source: str) -> str:

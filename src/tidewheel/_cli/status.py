@@ -49,6 +49,8 @@ def lines(status: JobStatus) -> list[str]:
         f"{status.events:,} events so far, {'1 task' if status.parallelism == 1 else f'{status.parallelism} tasks'}",
         f"state: {size(status.state_bytes)}, the files of the last commit",
     ]
+    if status.ran_in is not None:
+        text.append(f"last batch: ran in {status.ran_in}")
     text += [
         f"table {name}: version {table['version']}, {table['rows']:,} rows, loaded at {when(table['loaded_at'])} UTC"
         for name, table in status.tables.items()

@@ -201,6 +201,7 @@ def record_of(
         visits=sum(report.visits.shards for report in reports),
         stale_visits=sum(report.visits.stale for report in reports),
         stale_bytes=sum(report.visits.stale_bytes for report in reports),
+        ran_in=phases.ran_in,
     )
 
 

@@ -84,6 +84,8 @@ class JobStatus(msgspec.Struct, frozen=True):
     """The `version` of each reference table, its `rows`, and when it was read from its source (`loaded_at`)."""
     final_commit: int | None = None
     """The commit with which a bounded run has ended the job for good: no run can add data. None: the job is open."""
+    ran_in: str | None = None
+    """Where the tasks of the newest batch in the history ran, and whether messages were shuffled; None: that is not known."""
 
 
 def status_of(newest: Manifest, lease: LeaseState, now: int) -> JobStatus:
@@ -168,7 +170,10 @@ def look(place: JobPlace, newest: Manifest | None, clock: Callable[[], int] = ti
     history = History(place.state, listed_for=inf)  # One look: one listing.
     if newest is None:
         return _look_at_first_start(place.job, lease, history)
-    status = status_of(newest, lease, clock())
+    latest = history.latest(place.job)
+    status = msgspec.structs.replace(
+        status_of(newest, lease, clock()), ran_in=None if latest is None else latest.ran_in or None
+    )
     noted = history.lag(place.job, status.run) if status.running and status.run is not None else None
     if noted is not None:
         rows, files, seconds = backlog(noted)

@@ -25,6 +25,8 @@ class Phases:
         """By sink, the seconds of its publishing."""
         self.tasks: int | None = None
         """The number of tasks of the batch; None: its parallelism."""
+        self.ran_in = ""
+        """Where the tasks ran, and whether messages were shuffled."""
 
     def done(self, phase: str) -> None:
         """Put the time since the last phase under this one's name."""

@@ -152,6 +152,16 @@ def source_key(plan: Plan, columns: pa.Schema) -> str | None:
     There must be one source, with these columns, which is read by nothing but one `key_by` on a string or integer column: the
     task of each record then follows from that column.
     """
+    key = key_column(plan)
+    if key is None or key not in columns.names:
+        return None
+    # A declared type may make another key of the value, such as a float of an integer.
+    declared = _declared(plan.sources()[0].shapes[0], key) in (None, pa.string(), pa.int64())
+    return key if declared and columns.field(key).type in _PLAIN_KEYS else None
+
+
+def key_column(plan: Plan) -> str | None:
+    """Return the name that is the key if level 0 only reads one source and takes a key by name; otherwise None."""
     # The sink of rejected records reads no step: it has no level of its own.
     first = [plan.nodes[number] for number in plan.levels[0] if number != plan.dead_letter]
     if len(plan.levels) < 2 or len(first) != 2:
@@ -160,11 +170,7 @@ def source_key(plan: Plan, columns: pa.Schema) -> str | None:
     if source.operator.kind != "source" or not isinstance(keyed.operator, KeyBy):
         return None
     key = keyed.operator.key
-    if len(plan.crossing(Port(keyed.id))) != 1 or not isinstance(key, str) or key not in columns.names:
-        return None
-    # A declared type may make another key of the value, such as a float of an integer.
-    declared = _declared(source.shapes[0], key) in (None, pa.string(), pa.int64())
-    return key if declared and columns.field(key).type in _PLAIN_KEYS else None
+    return key if len(plan.crossing(Port(keyed.id))) == 1 and isinstance(key, str) else None
 
 
 def _declared(shape: Shape, column: str) -> pa.DataType | None:

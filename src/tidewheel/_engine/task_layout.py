@@ -22,7 +22,9 @@ import msgspec
 from tidewheel._checkpoint.manifest import LayoutKind
 from tidewheel._connectors.split import dealt, may_be_shared
 from tidewheel._engine.batch_spec import BatchSpec
+from tidewheel._engine.plan import Plan, key_column
 from tidewheel._engine.task import SourceSplit
+from tidewheel._operators.stateless.source import SourceOperator
 
 
 class TaskLimits(msgspec.Struct, frozen=True):
@@ -41,6 +43,9 @@ class TaskLimits(msgspec.Struct, frozen=True):
 
 
 DEFAULT_LIMITS = TaskLimits()
+
+SPARK_TASKS, WORKER_PROCESSES = "tasks of Spark", "worker processes next to the driver"
+"""Where tasks run, as people read it."""
 
 SplitsByTask = Sequence[Sequence[SourceSplit]]
 
@@ -65,6 +70,11 @@ class Layout(msgspec.Struct, frozen=True):
         """Whether messages go from tasks to others."""
         return len(self.levels) > 1 and self.spec.parallelism > 1
 
+    def ran_in(self, place: str) -> str:
+        """Return where this batch runs, as people read it: a place, and whether messages are shuffled."""
+        shared = ", each task reading the whole batch" if self.spec.shared_key is not None else ""
+        return f"{place}{shared}, {'with' if self.shuffles else 'without'} a shuffle"
+
 
 def in_one_task(spec: BatchSpec, levels: range, splits: Sequence[SourceSplit]) -> Layout:
     """Return the layout of a small batch."""
@@ -79,6 +89,22 @@ def divided(spec: BatchSpec, levels: range, splits: Sequence[SourceSplit], sourc
     by_task = dealt([split.size for _, split in splits], spec.parallelism)
     # A batch without splits has one task all the same.
     return Layout(spec, levels, [[splits[position] for position in positions] for positions in by_task] or [[]])
+
+
+def batch_rule(plan: Plan) -> str:
+    """Return where the batches of a program run, and whether messages are shuffled, as people read it."""
+    shuffles = len(plan.levels) - 1
+    rule = f"in {SPARK_TASKS}, " + {0: "without a shuffle", 1: "with a shuffle"}.get(
+        shuffles, f"with {shuffles} shuffles"
+    )
+    operators = [node.operator for node in plan.sources()]
+    if any(isinstance(each, SourceOperator) and not each.source.has_reader for each in operators):
+        return rule
+    if shuffles:
+        rule += "; small ones in one task, without a shuffle"
+    if key_column(plan) is not None:
+        rule += "; few tasks that read files may each read the whole batch, which saves a shuffle"
+    return f"{rule}; on a local Spark, those without a shuffle in {WORKER_PROCESSES}, after the first ones"
 
 
 def repeated(

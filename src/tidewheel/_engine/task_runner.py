@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 from tidewheel._core.closing import Closing
 from tidewheel._engine.commit import check_reports
@@ -13,6 +14,9 @@ from tidewheel._engine.task_layout import Layout
 
 class TaskRunner(Closing):
     """Runs the tasks of a batch. What they do is in `_engine/task.py`, the same for every runner."""
+
+    place: ClassVar[str] = "this process"
+    """Where the tasks run, as people read it."""
 
     def accepts(self, layout: Layout) -> bool:
         """Return whether this runner can run these tasks now."""

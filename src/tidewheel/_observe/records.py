@@ -152,6 +152,8 @@ class CommitRecord(msgspec.Struct, frozen=True, array_like=True):
     """How many of these had no local copy where the task ran, or one that lacked more than the shard's newest commit."""
     stale_bytes: int = 0
     """The part of `caught_up_bytes` that went into such copies."""
+    ran_in: str = ""
+    """Where the tasks ran, and whether messages were shuffled; empty: there were no tasks."""
 
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True):

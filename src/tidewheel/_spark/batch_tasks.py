@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -23,8 +24,14 @@ from tidewheel._spark.worker_pool import BatchFailed, WorkerPool
 _LOG = logger(__name__)
 
 
-Outcome = tuple[list[Report], int]
-"""The reports of a batch's tasks, and how many tasks each level had."""
+class Outcome(NamedTuple):
+    """How the tasks of a batch ended."""
+
+    reports: list[Report]
+    tasks: int
+    """How many tasks each level had."""
+    ran_in: str
+    """Where they ran, and whether messages were shuffled."""
 
 
 class BatchTasks(Closing):
@@ -57,8 +64,8 @@ class BatchTasks(Closing):
             self._pool.count_batch()
         if frames:
             layout = divided(spec, self._levels, splits, None)
-            reports = self._program.run_with_frames(layout, frames)
-            return checked(reports, {**layout.tasks, 0: None}), spec.parallelism
+            found = checked(self._program.run_with_frames(layout, frames), {**layout.tasks, 0: None})
+            return Outcome(found, spec.parallelism, layout.ran_in(self._program.place))
         if narrowed is not None and not self._whole:
             try:
                 return self._run_splits(narrowed, msgspec.structs.replace(spec, partial=True))
@@ -80,7 +87,7 @@ class BatchTasks(Closing):
         """Run the tasks of a batch with a layout that another run chose."""
         if self._pool is not None:
             self._pool.count_batch()
-        return self._run(layout)[0]
+        return self._run(layout).reports
 
     def warm(self, spec: BatchSpec) -> None:
         """Load the program and bring local copies up to date, in the processes that batches will run in."""
@@ -106,10 +113,10 @@ class BatchTasks(Closing):
 
     def _run_splits(self, splits: Sequence[SourceSplit], spec: BatchSpec) -> Outcome:
         size = sum(split.size for _, split in splits)
-        found, tasks = self._run(self._layout(splits, spec, size))
+        outcome = self._run(self._layout(splits, spec, size))
         if size > self._small_bytes:  # The time of a smaller batch says little about its size.
-            self._work.note(size, found)
-        return found, tasks
+            self._work.note(size, outcome.reports)
+        return outcome
 
     def _layout(self, splits: Sequence[SourceSplit], spec: BatchSpec, size: int) -> Layout:
         layout = divided(spec, self._levels, splits, self._program.shared_key)
@@ -124,10 +131,13 @@ class BatchTasks(Closing):
     def _run(self, layout: Layout) -> Outcome:
         if self._pool is not None and self._pool.accepts(layout):
             try:
-                return self._pool.reports(layout), layout.spec.parallelism
+                return self._outcome(self._pool, layout)
             except BatchFailed as failed:
                 _LOG.info("a batch failed in a worker process, and runs in tasks of Spark: %s", failed)
-        return self._program.reports(layout), layout.spec.parallelism
+        return self._outcome(self._program, layout)
+
+    def _outcome(self, runner: TaskRunner, layout: Layout) -> Outcome:
+        return Outcome(runner.reports(layout), layout.spec.parallelism, layout.ran_in(runner.place))
 
 
 def _holds_at_most(size: int, state: ShardMap) -> bool:

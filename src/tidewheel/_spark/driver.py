@@ -505,7 +505,7 @@ class Driver:
         splits = self.sources.splits(starts, ends, spec.parallelism)
         phases.done("offsets")
         frames, narrowed = self._frames(starts, ends), self.sources.narrowed(splits)
-        found, phases.tasks = self.tasks.run(spec, splits, frames, narrowed)
+        found, phases.tasks, phases.ran_in = self.tasks.run(spec, splits, frames, narrowed)
         faults.point(BATCH_RAN)
         phases.done("tasks")
         phases.reports = found
@@ -631,7 +631,8 @@ class Driver:
         found: list[Report] = []
         if self.plan.driven_by_time():
             head = self.run.head
-            found, phases.tasks = self.tasks.run_without_input(spec, ShardMap.of(head.shards, head.n_shards))
+            state = ShardMap.of(head.shards, head.n_shards)
+            found, phases.tasks, phases.ran_in = self.tasks.run_without_input(spec, state)
         phases.done("tasks")
         self.run.commit(spec, found, kind, self.spark, phases=phases)
         self._report_batch(spec, None, found, phases, kind)

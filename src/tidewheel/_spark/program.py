@@ -18,7 +18,7 @@ from tidewheel._core.own_code import own_code
 from tidewheel._core.pandas_warning import ignore_pandas_warning
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.plan import Plan, source_key
-from tidewheel._engine.task_layout import DEFAULT_LIMITS, Layout, SplitsByTask, TaskLimits
+from tidewheel._engine.task_layout import DEFAULT_LIMITS, SPARK_TASKS, Layout, SplitsByTask, TaskLimits
 from tidewheel._engine.task_runner import TaskRunner
 from tidewheel._engine.wire import ORDER, REPORT, SCHEMA
 from tidewheel._spark.cluster import is_connect, name_jobs
@@ -34,6 +34,8 @@ _WIRE_ROWS = from_arrow_schema(SCHEMA)
 
 class Program(TaskRunner):
     """A plan, pickled once, that runs as tasks of Spark."""
+
+    place = SPARK_TASKS
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from tidewheel._core.logs import logger
 from tidewheel._core.own_code import own_code
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.task import SourceSplit
-from tidewheel._engine.task_layout import DEFAULT_LIMITS, Layout, TaskLimits
+from tidewheel._engine.task_layout import DEFAULT_LIMITS, WORKER_PROCESSES, Layout, TaskLimits
 from tidewheel._engine.task_runner import TaskRunner
 from tidewheel._spark.interrupts import ENDING
 
@@ -42,6 +42,8 @@ class BatchFailed(Exception):
 
 class WorkerPool(TaskRunner):
     """Runs tasks in processes. It starts a process when a batch needs it, after the first batches of a run."""
+
+    place = WORKER_PROCESSES
 
     def __init__(
         self,

@@ -263,6 +263,8 @@ def test_graph_as_text_and_as_mermaid(program):
         "in      source, reader: arrow",
         "double  map <- in",
         "out     sink <- double",
+        "batches: in tasks of Spark, without a shuffle; on a local Spark, those without a shuffle in worker processes next to "
+        "the driver, after the first ones",
     ]
     assert call("graph", program, "--mermaid").stdout.startswith("flowchart LR")
 

@@ -80,6 +80,7 @@ def test_the_backlog_of_a_run_is_shown_as_last_seen(job):
         history.committed(CommitRecord(2, 1, run=run.run.token, behind={"in": {"f": Behind(0, 3.0, 2)}}))
         history.close()
         status = look(place(job), newest(job))
+        assert not [line for line in lines(status) if line.startswith("last batch")]
         assert (status.rows_waiting, status.files_waiting, status.waiting_seconds) == (None, 2, 3.0)
         assert "behind: 2 files not read yet, the oldest for 3.0 s" in lines(status)
         history = RunHistory(open_store(job.state), job.name, run.run.token, keep_seconds=60)
@@ -88,6 +89,15 @@ def test_the_backlog_of_a_run_is_shown_as_last_seen(job):
         assert "behind: 0 files not read yet" in lines(look(place(job), newest(job)))
     # It waits for a run, not for the job: what came since the end is not known.
     assert look(place(job), newest(job)).files_waiting is None
+
+
+def test_the_status_shows_where_the_last_batch_ran(job):
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"n": 1}]})
+        history = RunHistory(open_store(job.state), job.name, run.run.token, keep_seconds=60)
+        history.committed(CommitRecord(2, 1, run=run.run.token, ran_in="tasks of Spark, with a shuffle"))
+        history.close()
+    assert "last batch: ran in tasks of Spark, with a shuffle" in lines(look(place(job), newest(job)))
 
 
 def test_a_source_that_is_held_back_is_named_with_its_lead_while_the_other_has_data():

@@ -10,8 +10,10 @@ import pytest
 
 from tidewheel import Job, count, max_, session, sum_, tumbling
 from tidewheel._engine.plan import Plan, columns_read, source_key
+from tidewheel._engine.task_layout import batch_rule
 from tidewheel._operators.graph import Port
 from tidewheel.sinks import discard
+from tidewheel.sources import dataframe, iterable
 
 _names = itertools.count()
 TYPES = pa.schema(
@@ -221,3 +223,33 @@ def test_the_dead_letter_sink_is_part_of_the_plan():
     assert plan.dead_letter is not None
     assert plan.nodes[plan.dead_letter].name == "dead"
     assert plan.crossing(Port(plan.dead_letter)) == []
+
+
+NO_SHUFFLE = "on a local Spark, those without a shuffle in worker processes next to the driver, after the first ones"
+
+
+def test_the_rule_for_batches_names_shuffles_and_places():
+    job = Job("rule", state="memory:unit-plan-rule")
+    source = job.source("in", iterable([]))
+    source.sink("out", discard())
+    assert batch_rule(job.plan()) == f"in tasks of Spark, without a shuffle; {NO_SHUFFLE}"
+    sums = source.key_by("a").aggregate("sums", n=count())
+    sums.sink("sums-out", discard())
+    small = "small ones in one task, without a shuffle"
+    assert batch_rule(job.plan()) == f"in tasks of Spark, with a shuffle; {small}; {NO_SHUFFLE}"
+    sums.key_by("by-n", "n").aggregate("again", n=count()).sink("again-out", discard())
+    assert batch_rule(job.plan()) == f"in tasks of Spark, with 2 shuffles; {small}; {NO_SHUFFLE}"
+
+
+def keyed(source) -> str:
+    job = Job("rule", state="memory:unit-plan-rule")
+    job.source("in", source).key_by("a").aggregate("sums", n=count()).sink("out", discard())
+    return batch_rule(job.plan())
+
+
+def test_the_rule_for_batches_mentions_that_tasks_may_read_the_whole_batch():
+    assert "; few tasks that read files may each read the whole batch, which saves a shuffle;" in keyed(iterable([]))
+
+
+def test_the_rule_for_batches_of_a_dataframe_has_tasks_of_spark_only():
+    assert keyed(dataframe(lambda spark: None)) == "in tasks of Spark, with a shuffle"

@@ -34,6 +34,8 @@ class Runner(TaskRunner):
 
 
 class Pool(Runner):
+    place = "the pool"
+
     def __init__(self, seconds: float, ran: list[str], ready: bool, failing: bool) -> None:
         super().__init__(seconds, ran)
         self.ready, self.failing = ready, failing
@@ -60,6 +62,7 @@ class Pool(Runner):
 class Spark(Runner):
     """Stands for tasks of Spark."""
 
+    place = "Spark"
     plan = SimpleNamespace(levels=[(), ()], sources=list)
     overhead = Program.overhead
     limits = TaskLimits()
@@ -89,6 +92,23 @@ def run_batches(program: Spark, sizes: list[int], *, local: bool = True, pinned:
     return tasks
 
 
+@pytest.mark.parametrize(
+    ("seconds", "ready", "shared_key", "ran_in"),
+    [
+        pytest.param(0.6, False, None, "Spark, with a shuffle", id="shuffle"),
+        pytest.param(
+            0.6, False, "user", "Spark, each task reading the whole batch, without a shuffle", id="shared reading"
+        ),
+        pytest.param(0.6, True, "user", "the pool, each task reading the whole batch, without a shuffle", id="pool"),
+        pytest.param(0.0, True, None, "the pool, without a shuffle", id="one task"),
+    ],
+)
+def test_a_batch_says_where_it_ran_and_whether_it_was_shuffled(seconds, ready, shared_key, ran_in):
+    tasks = run_batches(Spark(seconds, ready=ready, shared_key=shared_key), [MB])
+    split = SimpleNamespace(size=MB if seconds else 1, reading="cheap")
+    assert tasks.run(PINNED, [(0, split)], {}).ran_in == ran_in
+
+
 class Forgetful(Spark):
     """Loses the report of the first task."""
 
@@ -107,8 +127,8 @@ def test_a_batch_is_refused_if_a_task_that_reads_does_not_report():
 
 
 def test_a_batch_with_a_dataframe_has_as_many_tasks_as_spark_divides_it_into():
-    found, _ = BatchTasks(Forgetful(0.6), local=True).run(PINNED, [], {0: "abcde"})
-    assert len(found) == 5 + PINNED.parallelism
+    outcome = BatchTasks(Forgetful(0.6), local=True).run(PINNED, [], {0: "abcde"})
+    assert len(outcome.reports) == 5 + PINNED.parallelism
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ def overview(site: Site, name: str) -> dict[str, Any]:
         "worked_at": _seconds(last[-1].at) if last and job_summary["state"] in _OVER else None,
         "run": run.run if run else None,
         "version": run.version if run else None,
+        "ran_in": (records[-1].ran_in or None) if records else None,
         "state_url": site.store.url,
         "tables": {} if head is None else table_versions(head),
     }

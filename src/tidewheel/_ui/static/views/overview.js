@@ -32,7 +32,7 @@ export async function show(main, context) {
         ["state", [badge(data.state), data.phase ? ` ${data.phase}` : null]], ["rows", rate(data.rate)], ["behind", behind(data)],
         ["the data's clock is behind by", data.clock ? duration(data.now - data.clock) : "–"],
         ["last commit", ago(data.committed_at, data.now)], ["commit", count(data.sequence)], ["events so far", brief(data.events)],
-        ["state, the last commit's files", size(data.state_bytes)], ["tasks", count(data.parallelism)], ["runs on", data.host ? `${data.host}, ${data.pid}` : "–"], ["runs for", data.since ? h("span", { title: `since ${moment(data.since)} UTC` }, duration(data.now - data.since)) : "–"],
+        ["state, the last commit's files", size(data.state_bytes)], ["tasks", count(data.parallelism)], ["last batch ran in", data.ran_in ?? "–"], ["runs on", data.host ? `${data.host}, ${data.pid}` : "–"], ["runs for", data.since ? h("span", { title: `since ${moment(data.since)} UTC` }, duration(data.now - data.since)) : "–"],
         ...Object.entries(data.tables).map(([name, table]) => [`table ${name}`, h("span", { title: `loaded at ${moment(table.loaded_at / 1e9)} UTC` }, `version ${count(table.version)}, ${count(table.rows)} rows`)]),
       ]),
       mayChange() && data.state !== "fleet" ? h("div", { class: "bar" },
