@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 
-from tidewheel._checkpoint import format_2, format_3, format_4, format_5, format_6, format_7, format_9
+from tidewheel._checkpoint import format_4, format_5, format_6, format_7, format_9
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
 from tidewheel._checkpoint.manifest import (
@@ -40,7 +40,7 @@ from tidewheel.errors import ConfigError, CorruptError, StateError
 
 MAGIC = b"TIDEWCKP"
 VERSION = 10
-OLDEST = 2
+OLDEST = 4
 """The oldest version that can be read."""
 
 _SMALL = 64 * 1024
@@ -166,8 +166,8 @@ def decode(data: bytes, stream_id: str | None = None, where: str = "", load_page
     version, body = unseal(MAGIC, VERSION, data, what)
     if version < OLDEST:
         raise StateError(
-            f"{what}: it has format version {version}, and this Tidewheel reads versions {OLDEST} to {VERSION}; continue "
-            "with the Tidewheel that wrote it, or start the job again under another name or state URL"
+            f"{what}: it has format version {version}, and this Tidewheel reads versions {OLDEST} to {VERSION}; commit "
+            "once with the newest 0.1, which converts it, or start the job again under another name or state URL"
         )
     try:
         state = _Reading(what, load_page).state(_decode(_upgraded(body, version)))
@@ -184,10 +184,6 @@ def decode(data: bytes, stream_id: str | None = None, where: str = "", load_page
 
 def _upgraded(body: bytes, version: int) -> bytes:
     """Convert a body of an earlier format to the current one; raise `msgspec.DecodeError` if it is invalid."""
-    if version <= 2:
-        body = format_2.upgraded(body)
-    if version <= 3:
-        body = format_3.upgraded(body)
     if version <= 4:
         body = format_4.upgraded(body)
     if version <= 5:

@@ -15,27 +15,7 @@ from tidewheel.errors import CorruptError, StateError
 
 REFUSED = (CorruptError, StateError)
 
-# `full_state()` as format 2 had it.
-FORMAT_2 = (
-    "VElERVdDS1ACAAEADQIAAJYBAAAAAAAAKLUv/WANAWUMAPbYWDtwSdQBqapfg0d1UIAQircbbJn7g5KdgnPK+vhGkki05d6/kk9WSIrVWT/jSV"
-    "WMHEBTCHqwllb/v2WSAU0ASwBFAPwiDphVdNoqMZ73kHufCFqpZkTnXaNJIGlAGhlJoxsZCsq0aGvvCIAsdMr+N34PhZwDw4cL632wl0nSnDOg"
-    "oMIDjoCKZ6usVNop4CgEvHHGBIPYbd79hyoOMCj2JCuOCMXF0CACWbGyDvi4vrbNqrQXBBITz/sEhO29T+hqZlNs2trlEsaIICjRsljKY0VqwX"
-    "SRZMe2ERwEl0+wiL0mcyEPSPbuEHP5Iea6fwYYx6Ga9z3A9hY6Ze8L/ix8T2pO2juAhfeInznS7wP7fb7BymlK2uXM0PB449vzRwNelYSgrUX8"
-    "7J4RRbANvy/43fsG0te3aAH7YauUbBVrS7go2AS7NolEpZSkPBesF/blwL7vslJJTjpdyRqtzj+eMHbVvAENAObWm7Qp60WSUDe/X5iAuNzoSh"
-    "64TNeM78MDi1W4JNUyckUwAy1LT7Wp7ma/"
-)
-
-# The same as format 3 had it.
-FORMAT_3 = (
-    "VElERVdDS1ADAAEAdQIAAJwBAAAAAAAAKLUv/WB1AZUMAEaZWTtQaZwDIDPTERU7JLlw4iB3miQR8oIjkjk+63cU/k8iY2V3/GKjWCsVg1UNa8"
-    "cv7Vt1/zQ90jJo4JOdZE4ASwBGAA04mkCgdk2qUqn5vHcvAkXMy0VFeN45HASUh+SxoTz6sbGwUNjs7d+AEGZW2j/H7133HBg+XEjvQ81U0/Ze"
-    "gQQVHlQEuIgqlRc6PQQehd2FAQ7FruQFMrGwFP4cHQ7xAgMphMWrQmDEUnz37HPvtKtGZc0ckKh83jsQuOh9Ql+UVsWevVmfMocEYYkYplofLF"
-    "oKqswkO3aNENYrWcyes7mSiER7d6i5/FBz3/+CrMLhou47AO4xs9LeGwxifFMWVW3vDIx3iZ950hEIdgT6hioratqsP1543MB9x/ZJAqKXhJi9"
-    "Sfz8/h3SJJvg9wb/e5+Q9PUOJzVgRyqVU70ibQnWklUyy1Ek6LSk9bGQXtjXAez7LumcZMXTl6QR83zEVcbvom4OAIG1splYZb1Ikvjm9wsTEp"
-    "crGoWPpMTBubQHM048uFiFS1ItI1cEM1uNO9urbbEh"
-)
-
-# The same as format 4 had it.
+# `full_state()` as format 4 had it.
 FORMAT_4 = (
     "VElERVdDS1AEAAEAfwIAAKMBAAAAAAAAKLUv/WB/Ac0MAIaZWjtQaZwDIDPTERU7JLlw4iB3miQR8oLxd47P+h2F/5PIWNkdv9go1krFYFXD2v"
     "FL+5ZUO4aalRUeA22ZZE8ATABHABEaMJQ8ombRydaZ+bx3D4IkqMWaJDzvmw2CiSPi0Ewc7dBYVKaL9vZvQOhCKe2f4/euew8cIW6sF8JiKGl7"
@@ -239,8 +219,6 @@ _BEFORE_5 = {"source_offsets": {"log": 8192, "topic": '{"t":{"0":5}}'}, "source_
 @pytest.mark.parametrize(
     ("stored", "lacking"),
     [
-        (FORMAT_2, {"sinks": {}, **_BEFORE_5}),
-        (FORMAT_3, {"sinks": {}, **_BEFORE_5}),
         (FORMAT_4, {"sinks": {("files", ""): 2}, **_BEFORE_5}),
         (FORMAT_5, {"sinks": {("files", ""): 2}}),
     ],
@@ -272,21 +250,6 @@ def test_impossible_parts_of_a_table_are_refused(begins):
         decode(_sealed(body))
 
 
-@pytest.mark.parametrize("position", [2, 99, -1, 2**63, None])
-def test_a_part_of_format_2_that_refers_past_the_listed_files_is_refused(position):
-    body = msgspec.msgpack.decode(envelope.unseal(MAGIC, VERSION, base64.b64decode(FORMAT_2), "it")[1])
-    body[23] = [None, [[position, 1, 1, 1]]]
-    with pytest.raises(CorruptError):
-        decode(envelope.seal(MAGIC, 2, msgspec.msgpack.encode(body)))
-
-
-def test_a_file_of_format_2_that_is_listed_twice_is_refused():
-    body = msgspec.msgpack.decode(envelope.unseal(MAGIC, VERSION, base64.b64decode(FORMAT_2), "it")[1])
-    body[21] = [body[21][0], body[21][0]]
-    with pytest.raises(CorruptError, match="twice"):
-        decode(envelope.seal(MAGIC, 2, msgspec.msgpack.encode(body)))
-
-
 @pytest.mark.parametrize("change", [lambda body: body[:-1], lambda body: [*body, None]])
 def test_a_body_that_lacks_a_field_or_has_one_more_is_refused(change):
     with pytest.raises(CorruptError):
@@ -307,9 +270,9 @@ def test_a_newer_format_version_is_refused_with_both_versions():
 
 def test_an_older_format_is_refused_with_both_versions_and_a_way_out():
     with pytest.raises(
-        StateError, match=r"version 1, .*reads versions 2 to 10; continue with the Tidewheel that wrote it"
+        StateError, match=r"version 3, .*reads versions 4 to 10; commit once with the newest 0\.1, which converts it"
     ):
-        decode(envelope.seal(MAGIC, 1, b"whatever an earlier version had"))
+        decode(envelope.seal(MAGIC, 3, b"whatever an earlier version had"))
 
 
 def test_another_streams_checkpoint_is_refused_with_both_names():
