@@ -11,7 +11,7 @@ SECONDS ?=
 TARGET ?=
 
 .PHONY: help setup demo fleet-demo kafka etcd java browser test test-unit test-again soak fuzz simulate matrix lint docs site recording wheel release lock clean \
-	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale bench-hosts \
+	bench-state bench-large bench-cells bench-epochs bench-nexmark bench-checkpoints bench-rescale \
 	bench-start bench-route bench-connectors bench-growth bench-observe bench-records bench-many bench-latency bench-enrich bench-switch \
 	bench-standby bench-autoscale bench-recovery bench-lake bench-cluster
 
@@ -137,9 +137,6 @@ bench-autoscale: setup  ## the number of tasks of a job whose load rises and fal
 
 bench-standby: setup  ## from the death of a driver to the next commit of its standby
 	@$(BIN)/python -m benchmarks.standby $(BENCH)
-
-bench-hosts: setup  ## what it costs when shards change hosts
-	@$(BIN)/python -m benchmarks.hosts $(BENCH)
 
 bench-start: setup  ## from the command to the first commit, compared with a bare PySpark program
 	@$(BIN)/python -m benchmarks.start $(BENCH)
