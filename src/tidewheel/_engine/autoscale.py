@@ -125,10 +125,18 @@ class AutoScale:
     """Applies the rule to the batches of a run."""
 
     def __init__(
-        self, tasks: int, limits: Limits, patience: float, clock: Callable[[], float] = time.perf_counter
+        self, tasks: int, limits: Callable[[], Limits], patience: float, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Begin with so many tasks. Data that has waited for more than `patience` seconds waits for long."""
-        self._scale, self._limits, self._patience, self._clock = Scale(_within(tasks, limits)), limits, patience, clock
+        """Begin with so many tasks. Data that has waited for more than `patience` seconds waits for long.
+
+        `limits` is called after each batch, because hosts join and leave.
+        """
+        self._scale, self._limits, self._patience, self._clock = (
+            Scale(_within(tasks, limits())),
+            limits,
+            patience,
+            clock,
+        )
         self._since = clock()
 
     @property
@@ -141,7 +149,7 @@ class AutoScale:
         now = self._clock()
         load = Load(work_of(reports), longest_of(reports), now - self._since, tasks, waited)
         self._since = now
-        before, self._scale = self._scale, next_scale(self._scale, load, self._limits, self._patience)
+        before, self._scale = self._scale, next_scale(self._scale, load, self._limits(), self._patience)
         if before.tasks != self._scale.tasks:
             _LOG.info(
                 "%d tasks instead of %d: tasks worked %.2f s in %.2f s, and data waits for %.0f s",

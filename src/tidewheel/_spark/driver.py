@@ -274,10 +274,15 @@ class Driver:
         chosen = self.options.parallelism
         self._parallelism = chosen if isinstance(chosen, int) else default_parallelism(self.spark)
         if chosen == AUTO and self._auto is None:
-            most = most_tasks(self.spark) or self.job.n_shards
             interval = seconds_or_none(self.options.every, "every") or 0.0
-            limits = Limits(1, min(most, self.job.n_shards))
+            at_start = self._task_limits()
+            # Through Spark Connect, the number of cores takes a Spark job to find out.
+            limits = (lambda: at_start) if is_connect(self.spark) else self._task_limits
             self._auto = AutoScale(self._parallelism, limits, max(PATIENCE_S, 2 * interval))
+
+    def _task_limits(self) -> Limits:
+        """Return how many tasks a batch may have on the hosts that are there now."""
+        return Limits(1, min(most_tasks(self.spark) or self.job.n_shards, self.job.n_shards))
 
     def _with_restarts(self) -> None:
         restarts = Restarts(self.options.restarts, seconds(self.options.backoff, "backoff"))

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel._engine.autoscale import Limits, Load, Scale, next_scale
+from tidewheel._engine.autoscale import AutoScale, Limits, Load, Scale, next_scale
+from tidewheel._engine.report import Report
 
 loads = st.builds(
     Load,
@@ -139,3 +140,15 @@ def test_more_tasks_are_no_help_for_data_that_waits_while_tasks_are_idle():
     for _ in range(20):
         scale = next_scale(scale, Load(work=0.5, longest=0.2, elapsed=20.0, tasks=4, waited=60.0), Limits(1, 8))
     assert scale.tasks == 4
+
+
+def test_hosts_that_join_later_get_tasks():
+    """A cluster's workers may register after the run has begun."""
+    cores, seconds = [2], iter(range(100))
+    auto = AutoScale(2, lambda: Limits(1, cores[0]), patience=10.0, clock=lambda: float(next(seconds)))
+    reached = []
+    for cores[0] in (2, 6, 3):
+        for _ in range(8):
+            auto.note([Report(0, task, took=0.95) for task in range(auto.tasks)], auto.tasks, waited=0.0)
+        reached.append(auto.tasks)
+    assert reached == [2, 6, 3]
