@@ -424,7 +424,7 @@ class CellWriter(Cell[T]):
         if self._ticket is not None:
             proof = self._ticket.prove(records.statement(self.path, declared, token, data))
         if not declared and not forgets:
-            raise Encoding(f"{self.where} has no type, since nobody has written it or it was cleared; say which it is")
+            raise Encoding(f"{self.where} has no type, because it was never written or was cleared; give its type")
         text = None if self._ticket is None else self._ticket.text
         author = self._connection.signature.now()
         record = records.encode(CellRecord(records.FORMAT, declared, token, data, text, proof, author))

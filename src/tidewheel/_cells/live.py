@@ -193,7 +193,7 @@ def empty_cells(error: BaseException) -> str:
     if each is None or not _read_empty:
         return ""
     notes = (
-        f". If that None is the cell {name!r}, which nobody has set and which has no default: declare one with "
+        f". If that None is the cell {name!r}, which is not set and has no default: declare one with "
         f"job.cell({name!r}, {type_name(cell.declared)}, default=…), or set it with tidewheel cells set {name} VALUE --job JOB"
         for name, cell in _read_empty.items()
     )

@@ -102,7 +102,7 @@ def changed(change: Change, old: ShardParts | None) -> ShardParts | None:
         return change.parts
     if old is None or change.kept > len(old.deltas):
         raise CorruptError(
-            f"the patch of shard {change.shard} goes on from {change.kept} deltas, and its page has "
+            f"the patch of shard {change.shard} continues after {change.kept} deltas, and its page has "
             f"{0 if old is None else len(old.deltas)}; restore the job to another kept checkpoint"
         )
     return ShardParts(old.snapshot, old.deltas[: change.kept] + change.parts.deltas)

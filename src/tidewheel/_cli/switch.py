@@ -75,7 +75,7 @@ def switch(
         if yes or expect_same:
             return not expect_same
         if not sys.stdin.isatty():
-            echo("there are differences, and nobody to ask: --yes accepts them", err=True)
+            echo("there are differences, and no terminal to confirm them: --yes accepts them", err=True)
             return False
         return typer.confirm(f"take over job {job} with these differences over {batches}?")
 

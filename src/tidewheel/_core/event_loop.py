@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _finishing: set[asyncio.Task[object]] = set()
-"""Tasks that nobody waits for: the loop alone would not keep them."""
+"""Tasks without a waiter, kept here because the loop has only weak references to them."""
 _lock = threading.Lock()
 _loop: tuple[int, asyncio.AbstractEventLoop] | None = None
 """The process in which the loop runs, and the loop: a forked child has no thread that runs its parent's loop."""

@@ -75,8 +75,8 @@ def tick_of(trigger: Trigger, now: float) -> int:
 def decide(trigger: Trigger, look: Look) -> Decision:
     """Return whether a batch is due. Pure.
 
-    New data makes a batch due, and so does a tick. A run that ends by itself ends when there is nothing new. A run that goes on
-    commits where it begins, so that a source that begins at its end today does not begin at another end after a crash.
+    New data or a tick makes a batch due. A run that ends by itself ends when there is no new data. Any other run commits its
+    first positions, so that a source with `start="latest"` begins at the same position after a crash.
 
     >>> decide(Trigger(), Look(7.0, new_data=True)), decide(Trigger(ends=True), Look(7.0, unrecorded=True))
     ('batch', 'end')

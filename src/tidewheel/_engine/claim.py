@@ -1,7 +1,7 @@
 """The claim: a run's first record in a job's commit chain, which fences the run before it.
 
-A run commits the number after the newest it knows. So whoever was overtaken by a claim finds its number taken, and commits
-nothing more, whatever it believes about its lease.
+A run commits the number after the newest one that it knows. So a run that was replaced by a claim finds its number taken and
+commits nothing more, even if it still considers its lease valid.
 """
 
 from __future__ import annotations

@@ -18,6 +18,6 @@ def check_open(checkpoints: StreamCheckpoints, state: str) -> None:
     back = f"go back before its end with `tidewheel checkpoints restore {job} {before} {at}`, " if kept else ""
     raise StateError(
         f"job {job!r} has ended for good: a run with --until end (until='end') closed all its windows with commit "
-        f"{newest.flushed}, and no later run can add data. To go on, {back}start from scratch with `tidewheel reset {job} {at}`, "
-        "or give the program another job name"
+        f"{newest.flushed}, and no later run can add data. To continue, {back}start from scratch with `tidewheel reset {job} "
+        f"{at}`, or give the program another job name"
     )

@@ -126,9 +126,9 @@ def _with_holder(status: JobStatus, holder: Holder | None) -> JobStatus:
 
 
 def find(store: Store, job: str, cells: str | None = None) -> tuple[JobPlace, Manifest | None]:
-    """Return where a job and its cells are, and its newest commit; None: it is at its first start, or that did not succeed.
+    """Return the place of a job and its cells, and its newest commit; None if its first start has not committed anything.
 
-    `NotFound`: nobody has started a job of that name. `cells` is where its cells are, if not where its program said.
+    Raise `NotFound` if no job of that name was ever started. `cells` replaces the address of the cells in the program.
     """
     newest = StreamCheckpoints(store, job).latest()
     place = place_of_job(store, job, cells)

@@ -102,9 +102,9 @@ def reset(place: JobPlace) -> None:
 
 
 def _remove_files(job: Store) -> None:
-    # The chain goes after all that it refers to, oldest record first: as long as any of it stands, its head does, and a
-    # start finds that files are missing. The other way about it would go on from an older state.
-    # The cells stay, and the lease among them, which is held.
+    # Delete the chain after all files that it refers to, oldest record first. After a crash, its head still exists and a
+    # start reports missing files; in another order, a start would continue from an older state.
+    # The cells stay, because this process holds the lease.
     paths = [entry.path for entry in job.list() if not entry.path.startswith(f"{CELLS}/")]
     chain = [path for path in paths if path.startswith(f"{CHAIN}/")]
     with ThreadPoolExecutor(_DELETERS) as deleters:

@@ -40,7 +40,7 @@ OFFSETS = Stored("a source", "offsets", "the stored offsets", "allow_dropped_sou
 
 
 def check_names(option: str, names: object) -> None:
-    """Raise a `ConfigError` if an option that takes a list of names got a text: its letters would be taken for names."""
+    """Raise a `ConfigError` if an option that takes a list of names got a text, whose letters would count as names."""
     if isinstance(names, str) or not isinstance(names, Collection):
         raise ConfigError(f'{option} is a list of names, such as ["last"], not {names!r}')
 
@@ -103,11 +103,10 @@ def check_dropped(
     allowed: Collection[str],
     sizes: Mapping[str, str] | None = None,
 ) -> None:
-    """Raise a `StateError` where the program lacks something that is stored and not `allowed` to go.
+    """Raise a `StateError` if the program lacks a stored name that is not in `allowed`.
 
-    `found` is how the error begins that names what is lost. `stored` and `present` give the kind behind each name, `sizes`
-    tells, for people, how much is stored under some. What is allowed to go and not stored is gone already, and is no error
-    by itself; what the program goes on with cannot go.
+    `found` is the beginning of the error. `stored` and `present` have the kind of each name, `sizes` a readable size of
+    some. An allowed name that is not stored is no error; a name that the program still uses cannot be dropped.
     """
     _check_dropped_names(sort, allowed, present, renamed(stored, present, aliases))
     lost = [name for name in dropped(stored, present, aliases) if name not in allowed]

@@ -51,15 +51,15 @@ def import_state(
     `rows` is the path of a Parquet file, a CSV file or one of JSON lines, or of a folder of such files, an Arrow table or a
     Spark DataFrame with the column `key`. The state is the column that `value` names, and others are left out; if it names
     none, the column called `value` if that is the only other one, else a record of the others, as the step's type declares
-    it. Pairs of key and value do as well. State that the step has from an earlier import is replaced key by key. What does
-    not fit the declared type, or the type of the default, is refused.
+    it. Pairs of key and value work too. State of an earlier import is replaced key by key. A value that does not match the
+    declared type, or the type of the default, is refused.
 
-    `key_type` is the type of the keys; by default what the program declares of its `key_by`. Keys of another type are
-    refused. The cells of a CSV file are read as that type, and as text where nobody tells it, unless all look like numbers:
-    then it must be told. The job's batches must have keys of the imported type.
+    `key_type` is the type of the keys; by default the type that the program declares for its `key_by`. Keys of another type
+    are refused. If no type is declared, keys of a CSV file are text; if all of them look like numbers, `key_type` is
+    required. The job's batches must have keys of the imported type.
 
-    Rows are taken one after the other and sorted on local disk, in the system's temporary folder: memory does not follow
-    their number.
+    Rows are read one after the other and sorted on local disk, in the system's temporary folder, so memory does not depend
+    on their number.
     """
     plan = job.plan()
     step, columns = ImportedStep(plan, operator, job.n_shards, key_type), StateColumns(key, value)

@@ -70,7 +70,7 @@ class StatefulLogic(Generic[State, Handled, Emitted, LogicKey]):
     _calls_last_timer_only: ClassVar[bool] = False
     """Whether `on_timer` does what all timers of the key up to its timer are for. Then only the last due one is called."""
     _all_or_nothing: ClassVar[bool] = False
-    """Whether a message that fails leaves the state as it was, and every state can be stored: then nobody need copy it."""
+    """Whether a failing message leaves the state unchanged, and every state can be stored, so that no copy is needed."""
 
     def on_data(self, message: Message[LogicKey, Handled], state: State, output: Output[Emitted]) -> State | None:
         """Handle one message with the state of its key; return the new state, or None to delete it.

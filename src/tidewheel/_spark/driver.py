@@ -589,7 +589,7 @@ class Driver:
 
     @property
     def _local_everywhere(self) -> str:
-        # Where tasks run on other hosts, a folder that nobody named is for each of them to choose.
+        # If tasks run on other hosts and the user gave no folder, each host chooses its own.
         chosen = is_local(master_of(self.spark)) or self.options.local is not None
         return str(self.local) if chosen else ""
 

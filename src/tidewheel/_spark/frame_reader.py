@@ -1,8 +1,8 @@
 """The adaptor for streaming DataFrames that users bring: a streaming query of Spark as a source's reader.
 
 The query runs in the background. Spark calls `foreachBatch` with each of its batches, and that call waits until the run has
-committed the batch: only then does Spark go on to the next. So the query never reads ahead, and its position is the position of
-the source, recorded with the batch like that of any other source.
+committed the batch: only then does Spark begin the next batch. So the query never reads ahead, and its position is the
+position of the source, recorded with the batch as for any other source.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which sources wait so that no source runs far ahead of another in event time. Pure.
 
-Messages that are ahead of the job's clock wait in state: in windows, joins and timers. A source that reads years of history
-beside a live topic would put all of the topic there.
+Messages that are ahead of the job's clock wait in state: in windows, joins and timers. If a source reads years of history
+while another reads a live topic, all messages of the topic would wait there.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def test_an_ended_job_points_to_a_kept_checkpoint_only():
         run.batch(rows(1))
         run.flush()
         run.run.checkpoints.delete_before(run.run.head.sequence)
-        with pytest.raises(StateError, match=r"To go on, start from scratch with `tidewheel reset"):
+        with pytest.raises(StateError, match=r"To continue, start from scratch with `tidewheel reset"):
             run.batch(rows(2))
 
 

@@ -94,7 +94,7 @@ def with_empty_cell(*, reads: bool = True, dead: bool = False) -> Job:
 
 
 EMPTY = (
-    r"If that None is the cell 'limit', which nobody has set and which has no default: declare one with "
+    r"If that None is the cell 'limit', which is not set and has no default: declare one with "
     r"job\.cell\('limit', float, default=…\), or set it with tidewheel cells set limit VALUE --job JOB"
 )
 

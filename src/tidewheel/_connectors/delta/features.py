@@ -1,6 +1,6 @@
 """The features of a Delta table that the sink does not support, by name.
 
-Tasks write data files themselves, so nobody but the sink would enforce what a table demands of its writers.
+Tasks write data files themselves, so only the sink can enforce the rules of a table for its writers.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Action: TypeAlias = "AddAction | RemoveAction"
 
 ADDING = faults.declare("delta.adding", "a delta sink's table is open, and the batch is not in it")
-ADDED = faults.declare("delta.added", "a delta sink's batch is committed to its table, nobody knows yet")
+ADDED = faults.declare("delta.added", "a delta sink's batch is committed to its table, and not confirmed yet")
 
 _TRIES = 10
 _LOOK_BACK = 200

@@ -1,14 +1,14 @@
-"""Small files of a files sink become larger ones before readers see them: commits are held back, and published together.
+"""Merge small files of a files sink before readers see them: commits are held back and published together.
 
-A reader of a plain folder lists it and opens what it finds, and no folder or store can replace several files by another one
-in one step. So published files are never replaced. Instead, publishing a commit only notes its staged files:
+A reader of a plain folder lists the folder and opens the listed files, and neither a file system nor a store can replace
+several files in one step. So published files are never replaced. Instead, publishing a commit only notes its staged files:
 
-    <path>/_tidewheel/<job>~<sink>/held-<sequence>     the staged files of a commit, and where they belong
-    <path>/_tidewheel/<job>~<sink>/merging/            larger files with the rows of held ones, that nobody published yet
-    <path>/_tidewheel/<job>~<sink>/merged-<number>     a merge: up to which sequence, and which files appear where
+    <path>/_tidewheel/<job>~<sink>/held-<sequence>     the staged files of a commit, and their final paths
+    <path>/_tidewheel/<job>~<sink>/merging/            merged files that are not published yet
+    <path>/_tidewheel/<job>~<sink>/merged-<number>     a merge: its last sequence, its files and their final paths
 
-A merge writes larger files, creates its record if absent, moves the files into place, raises the marker, and removes the held
-files. The record decides: of two drivers that merge, one creates it, and whoever comes after a crash finishes it.
+A merge writes larger files, creates its record if absent, moves the files to their final paths, raises the marker, and
+removes the held files. Only one of two merging drivers can create the record. After a crash, the next run finishes the merge.
 """
 
 from __future__ import annotations

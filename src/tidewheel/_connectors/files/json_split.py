@@ -121,10 +121,10 @@ class JsonSplit(LineSplit):
 
 
 def _plain_lines(text: bytes) -> int | None:
-    """Return how many lines a text has if Arrow finds the objects in it that a line-by-line parser finds; else None.
+    """Return the number of lines if Arrow finds the same objects as a line-by-line parser; otherwise None.
 
-    Each line must begin with the sign of an object: Arrow crashes on a first value that is null. And each must end with it, so
-    that no object goes on from one line to the next. A text that is nested too deeply would end the process.
+    Each line must begin with a brace, because Arrow crashes if the first value is null, and end with a brace, so that no
+    object spans several lines. Text that is nested too deeply would end the process.
     """
     signs = np.frombuffer(text, np.uint8)
     if b"\0" in text or ((_has(signs, b"NaN") or _has(signs, b"Inf")) and _NOT_JSON.search(text)):

@@ -187,7 +187,7 @@ class FilesReader(SourceReader):
         return max(max(newest, self._newest_ms) - self._limits.max_age_ms, place.not_before_ms or 0)
 
     def _forget_from(self, first: int) -> None:
-        """Give back files that were taken for a batch that does not go on from here."""
+        """Return the files of batches that will not be read from here on."""
         given_back = [self._open.pop(number) for number in [number for number in self._open if number >= first]]
         for file in given_back:
             self._taken.discard(file.path)

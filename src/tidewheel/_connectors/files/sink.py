@@ -72,10 +72,10 @@ def whole_files(path: str | os.PathLike[str]) -> list[str]:
 
 
 class Files(CompactingSink):
-    """Exactly once: tasks write into the target folder under hidden names, and publishing moves files into place.
+    """Exactly once: tasks write hidden files into the target folder, and publishing moves them to their final paths.
 
-    Publishing a sequence again finds its files in place. Publishing one below the marker does nothing, so a driver that was
-    paused and overtaken disturbs nobody, even where readers have taken published files away.
+    Publishing a sequence again finds its files there. Publishing a sequence below the marker does nothing, so a paused and
+    replaced driver has no effect, even if readers have removed published files.
     """
 
     guarantee = "exactly once"

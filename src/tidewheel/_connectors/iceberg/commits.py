@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
 
 ADDING = faults.declare("iceberg.adding", "an iceberg sink's table is loaded, and the batch is not in it")
-ADDED = faults.declare("iceberg.added", "an iceberg sink's batch is committed to its table, nobody knows yet")
+ADDED = faults.declare("iceberg.added", "an iceberg sink's batch is committed to its table, and not confirmed yet")
 
 MAIN = "main"
 _TRIES = 10

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 COPIED = faults.declare("postgres.copied", "a batch is in the open transaction of a postgres sink, its marker is not")
 MARKED = faults.declare("postgres.marked", "a batch and its marker are in the open transaction of a postgres sink")
-DONE = faults.declare("postgres.done", "a postgres sink's transaction is committed, nobody knows yet")
+DONE = faults.declare("postgres.done", "a postgres sink's transaction is committed, and not confirmed yet")
 
 Mode = Literal["insert", "upsert", "latest"]
 

@@ -200,7 +200,7 @@ def continued(
 
 
 def describe_changes(aggregates: dict[str, Aggregate], stored: tuple[Accumulator, ...]) -> str:
-    """Return in words what becomes of stored numbers; empty if all of them go on.
+    """Describe what happens to stored numbers; empty if all of them are kept.
 
     The text omits counts that exist only to detect whether a sum or extreme has any value, because the program does not
     declare them.

@@ -36,7 +36,7 @@ class _Asked:
 
 
 class CallQueue:
-    """The calls of one task during one batch. They are made while the task goes on; all state is that of the event loop."""
+    """The calls of one task during one batch. They run while the task continues; only the event loop uses the state."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls, self.statistics = calls, CallStatistics()

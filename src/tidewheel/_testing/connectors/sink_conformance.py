@@ -123,7 +123,7 @@ class SinkConformance:
         _holds(harness, range(3))
 
     def test_markers_of_ended_runs_of_a_fleet_are_deleted(self, harness: SinkHarness) -> None:
-        """Their markers may go. What they published stays, nobody publishes it again, and other runs go on."""
+        """Markers of ended runs can be deleted: their output stays, is not published again, and other runs continue."""
         if harness.sink().guarantee == "at least once":
             pytest.skip("its guarantee is at least once: it may repeat records")
         runs = [DrivenSink(harness, job=f"orders/{number}") for number in (1, 2, 3)]
@@ -163,7 +163,7 @@ class SinkConformance:
         _holds(harness, [1, 2, 3], repeats=3)
 
     def test_output_that_a_restore_made_void_is_retracted(self, harness: SinkHarness) -> None:
-        """A job that goes back to a checkpoint takes back what came after it, once or again, and goes on."""
+        """A restored job retracts the output after its checkpoint, also twice, and then continues."""
         if not harness.sink().retracts:
             pytest.skip("it cannot take back")
         sink = DrivenSink(harness)

@@ -32,7 +32,7 @@ from tidewheel.fleet._nodes.ledger import (
 )
 from tidewheel.fleet._nodes.runs import Run, Runs
 
-REVOKED = faults.declare("fleet.revoked", "a taker's record is in the holder's chain, the shards are nobody's")
+REVOKED = faults.declare("fleet.revoked", "a taker's record is in the holder's chain, the shards have no owner")
 PUBLISHED_FOR = faults.declare("fleet.published-for", "a taker has published what the holder had committed")
 ADOPTED = faults.declare("fleet.adopted", "the shards are in the taker's chain, nothing is read")
 LAST = faults.declare("fleet.last-record", "the last record of a run that is over is in its chain, nothing is removed")
@@ -76,7 +76,7 @@ class Chains:
         try:
             self.of(run.name).begin(begun_state(self.job, run.number, run.token, first), origin=ORIGIN)
         except StateError as error:
-            raise Overtaken(f"run {run.number} of node {node} was taken for dead before it had begun") from error
+            raise Overtaken(f"run {run.number} of node {node} was declared dead before it had begun") from error
         return run
 
     def bury(self, run: str, token: str) -> None:
@@ -160,7 +160,7 @@ def take(
     while True:
         ledgers = chains.ledgers()
         if run.name not in ledgers or is_closed(chains.heads[run.name]):
-            raise Overtaken(f"run {run.number} of node {run.node} was taken for dead before it had any shards")
+            raise Overtaken(f"run {run.number} of node {run.node} was declared dead before it had any shards")
         wanted_shards = frozenset(wanted())
         missing = wanted_shards - set(ledgers[run.name].held)
         custody = handover.custody(ledgers)

@@ -213,7 +213,7 @@ class Router:
                 if left is not None and left <= 0:
                     raise InboxUnavailable(
                         f"{self._undelivered()} events for {self.inbox.url} were not stored within {timeout}; they are kept: "
-                        "call flush() to go on waiting for them, and do not route them again"
+                        "call flush() to keep waiting for them, and do not route them again"
                     )
                 self._changed.wait(left)
 
