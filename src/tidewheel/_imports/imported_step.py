@@ -79,7 +79,7 @@ class ImportedStep:
 
 def key_twice(stored: bytes) -> StateError:
     """Return the error for a key that is imported twice."""
-    return StateError(f"the key {from_stored(stored)!r} comes twice in what is imported; keep one of the two")
+    return StateError(f"the key {from_stored(stored)!r} comes twice in the imported rows; keep one of them")
 
 
 def check_no_batch(job: str, head: Manifest | None) -> None:

@@ -61,8 +61,8 @@ def _check_link(path: Path) -> None:
 @functools.lru_cache
 def _warn_of_open_folder(path: Path) -> None:
     _LOG.warning(
-        "every user of this machine may rename what is in %s, the local copies of state too: set its sticky bit (chmod +t), or "
-        "choose another folder (--local, TIDEWHEEL_LOCAL), unless this user is the only one",
+        "every user of this machine can rename the content of %s, such as local copies of state: set its sticky bit "
+        "(chmod +t), or choose another folder (--local, TIDEWHEEL_LOCAL), unless this machine has no other users",
         path,
     )
 

@@ -301,7 +301,7 @@ class _Comparison:
         if lossy is not None or (today is not None and not _may_serve(was, today)):
             raise Misfit(
                 f"{self._at(path)} is stored as {was}, and the program begins it as {now}",
-                f"declare {lossy or was} again: undeclared, it is not read as what it was",
+                f"declare {lossy or was} again: without a declaration, it is read as another type",
             )
         return None
 

@@ -69,7 +69,9 @@ class FileBackend(ChainedBackend):
     def _check_reachable(self) -> None:
         # Otherwise the first write after the disk was unmounted would create a new, empty folder in its place.
         if self._identify() != self._identity:
-            raise Offline(f"the folder {self._root} is not the one that was opened: it was moved, or its disk is away")
+            raise Offline(
+                f"the folder {self._root} is not the folder that was opened: it was moved, or its disk is not mounted"
+            )
 
     def _identify(self) -> tuple[int, int] | None:
         try:

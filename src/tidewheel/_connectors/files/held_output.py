@@ -72,7 +72,7 @@ class HeldOutput:
         older = sequence not in held and sequence < max(held, default=0)
         if older or not self._place.store.create(path, msgspec.json.encode(files)):
             raise StateError(
-                f"{self._place.at(path)} holds other output than that of sequence {sequence}: {other_state(self._folder.stream)}"
+                f"{self._place.at(path)} has output of another commit than {sequence}: {other_state(self._folder.stream)}"
             )
 
     def merged_at(self) -> float | None:

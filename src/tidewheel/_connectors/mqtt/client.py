@@ -109,7 +109,7 @@ def _client(client_id: str, keep: bool, manual_ack: bool) -> Client:
 
         from tidewheel._connectors.mqtt.paho_client import PahoClient
     except ImportError:
-        raise ConfigError("what is at mqtt: needs the package paho-mqtt; run pip install 'tidewheel[mqtt]'") from None
+        raise ConfigError("mqtt: URLs need the package paho-mqtt; run pip install 'tidewheel[mqtt]'") from None
     client = PahoClient(CallbackAPIVersion.VERSION2, client_id, clean_session=not keep, manual_ack=manual_ack)
     client.max_inflight_messages_set(1000)
     return client

@@ -170,7 +170,7 @@ def _options(server: ServerUrl, credentials: str | None) -> dict[str, Any]:
     try:
         import nats  # noqa: F401
     except ImportError:
-        raise ConfigError("what is at nats: needs the package nats-py; run pip install 'tidewheel[nats]'") from None
+        raise ConfigError("nats: URLs need the package nats-py; run pip install 'tidewheel[nats]'") from None
     files = {name: server.settings.get(name) for name in tls.SETTINGS}
     secure = server.scheme == "tls" or any(files.values())
     options: dict[str, Any] = {"servers": [host.url("tls" if secure else "nats", _PORT) for host in server.hosts]}

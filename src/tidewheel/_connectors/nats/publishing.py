@@ -89,9 +89,8 @@ async def _found_target(
             )
     if atomic and not config.allow_atomic:
         raise ConfigError(
-            f"the stream {name} at {connection.url} does not allow atomic batches, which exactly once needs: change "
-            "it (nats "
-            f"stream edit {name} --allow-batch; servers from 2.12 on can), or take atomic=False and what it promises"
+            f"the stream {name} at {connection.url} does not allow atomic batches, which exactly once needs: allow "
+            f"them (nats stream edit {name} --allow-batch; servers from 2.12 on), or give atomic=False for at least once"
         )
     return Target(connection, name, marker)
 

@@ -67,7 +67,7 @@ def sql(query: str, connection: str | Callable[[], Any]) -> TableSource:
     is_url = isinstance(connection, str) and connection.startswith(("postgresql://", "postgres://"))
     if not is_url and not (isinstance(connection, str) and "=" in connection and "://" not in connection):
         raise ConfigError(
-            "the connection of a query is that of a PostgreSQL database, such as postgresql://host/db or 'host=… dbname=…', "
+            "the connection of a query must be a PostgreSQL address, such as postgresql://host/db or 'host=… dbname=…', "
             "or a function that returns a connection"
         )
     return SqlTable(query, lambda: _postgres(connection), str(Url(connection)) if is_url else "PostgreSQL")

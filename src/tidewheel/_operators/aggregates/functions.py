@@ -389,7 +389,7 @@ def of(aggregator: Aggregator, column: str, *columns: str, where: Condition | No
         raise GraphError(f"agg.of takes an instance of a class that inherits from agg.Aggregator, not {aggregator!r}")
     name = aggregator.state_name
     if Accumulator(name).is_number:
-        raise GraphError(f"an aggregator cannot have the name {name!r}, which is that of a built-in one")
+        raise GraphError(f"an aggregator cannot have the name {name!r} of a built-in aggregate")
     return Aggregate(name, column, where=_where(where), aggregator=aggregator, more=columns)
 
 
