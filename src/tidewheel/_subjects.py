@@ -54,7 +54,7 @@ def added(kind: Kind) -> dict[str, str]:
 
 
 def load(kind: Kind, name: str) -> Any:
-    """Import what a subject adds to a public module; raise a `KeyError` if no subject adds it."""
+    """Import a name that a subject adds to a public module; raise a `KeyError` if no subject adds it."""
     module, _, name = added(kind)[name].rpartition(".")
     return getattr(import_module(module), name)
 

@@ -70,7 +70,7 @@ class ConfigError(TidewheelError):
 
 
 class StorageError(TidewheelError):
-    """The store could not do what was asked of it."""
+    """An operation of the store failed."""
 
 
 class NotFound(StorageError):
@@ -101,7 +101,7 @@ class LocalDiskFull(TidewheelError):
 
 
 class ConnectorError(TidewheelError):
-    """The server behind a source or a sink refused, or no longer has, what was asked of it."""
+    """The server of a source or a sink rejected a request, or no longer has the requested data."""
 
 
 class ConnectorUnavailable(ConnectorError):

@@ -20,7 +20,7 @@ Fill = Callable[[Manifest], Manifest]
 
 @dataclass
 class _Progress:
-    """The current progress of one stream, and what it had since its newest checkpoint."""
+    """The current progress of one stream, and the progress since its newest checkpoint."""
 
     sequence: int | None = None
     event_count: int = 0

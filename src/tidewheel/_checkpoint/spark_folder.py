@@ -39,7 +39,7 @@ class SparkFolder:
         return _kind(self.offsets[source])
 
     def position(self, source: int) -> OldPosition:
-        """Return what the log says about one source."""
+        """Return the log entry of one source."""
         text = (self.offsets[source],)
         return OldPosition((self.kind(source) or "unknown",), (source,), "", self.batch, ("", ""), (text, text), {})
 

@@ -37,7 +37,7 @@ class PayloadCodec(ABC, Generic[Value]):
         return self
 
     def prepare(self) -> None:
-        """Do what must succeed before the first record is written. A sink calls this in the driver when it starts."""
+        """Prepare to write, and raise if that fails. A sink calls this in the driver when it starts."""
 
     @abstractmethod
     def decode(self, payload: bytes) -> Value:

@@ -36,7 +36,7 @@ class SchemaCodec(PayloadCodec[Value], Generic[Value]):
         """Return the record that was written with the schema of this id."""
 
     def body_head(self) -> bytes:
-        """Return what stands between the id and each record."""
+        """Return the bytes between the id and the record."""
         return b""
 
 

@@ -1,4 +1,4 @@
-"""Sinks with one row per key: what the key is, which records delete its row, and the last change of each key."""
+"""Sinks with one row per key: the key, the records that delete a row, and the last change of each key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DELETE = "__tidewheel_delete"
 
 @dataclass(frozen=True)
 class RowKey:
-    """The columns of the key, and what deletes the row of a key: a boolean column of the records, or an expression."""
+    """The columns of the key, and the condition that deletes a row: a boolean column, or an expression."""
 
     columns: tuple[str, ...] = ()
     delete: str | Expression | None = None
@@ -35,7 +35,7 @@ class RowKey:
 
 
 class KeyedRows(Sink[Written]):
-    """A sink that may keep one row per key. The stream gives it what its user has not named: the key, and the deletes."""
+    """A sink that may keep one row per key. The stream provides the key and the deletes if the user names none."""
 
     @property
     @abstractmethod

@@ -150,7 +150,7 @@ class Sink(ABC, Generic[Written]):
         """
 
     def stop(self, job: str) -> None:
-        """Close what publishing has opened, at the end of a run. Another run may follow."""
+        """Close the resources of publishing at the end of a run. Another run may follow."""
 
     def __getstate__(self) -> dict[str, Any]:
         return dict(self.__dict__)

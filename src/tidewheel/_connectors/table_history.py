@@ -61,7 +61,7 @@ class HistoryTable(ABC):
 
     @abstractmethod
     def load(self, version: int) -> TableVersion:
-        """Load a version. Raise a `ConfigError` if it is gone, or has what cannot be read."""
+        """Load a version. Raise a `ConfigError` if it was deleted, or has unsupported features."""
 
     @abstractmethod
     def describe(self) -> str:

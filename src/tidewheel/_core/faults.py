@@ -19,7 +19,7 @@ import time
 from tidewheel.errors import TidewheelError
 
 POINTS: dict[str, str] = {}
-"""Every fault point, with what has happened when it is passed."""
+"""Every fault point, with the event that it marks."""
 
 _FAULTS = "TIDEWHEEL_FAULTS"
 _GROUP = "TIDEWHEEL_FAULT_GROUP"

@@ -20,7 +20,7 @@ _SYNC_MS = 200.0
 
 
 def check_hosts(spark: Any, packages: Sequence[str], local: str | None) -> Iterator[Finding]:
-    """Yield what is found on each host that runs tasks now."""
+    """Yield the findings of each host that runs tasks now."""
     try:
         began = time.time()
         answers = [json.loads(answer) for answer in ask_hosts(spark, _asking(list(packages), local))]
@@ -37,7 +37,7 @@ def check_hosts(spark: Any, packages: Sequence[str], local: str | None) -> Itera
 
 
 def findings(subject: str, python: str, answer: dict[str, Any], asked: tuple[float, float]) -> Iterator[Finding]:
-    """Yield what a host's answer means, which was asked for between two times. Pure."""
+    """Yield the findings from a host's answer to a request between two times. Pure."""
     own = list(sys.version_info[:2])
     if answer["version"] != own:
         text = f"{python} is Python {'.'.join(map(str, answer['version']))}, the driver is {'.'.join(map(str, own))}"

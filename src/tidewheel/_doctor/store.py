@@ -24,7 +24,7 @@ _CREDENTIALS = "allow the job to read, write, list and delete below the state UR
 
 
 def check_store(store: Store, folder: str) -> Iterator[Finding]:
-    """Yield what is found at the store. Objects are made below `folder`, which the caller deletes."""
+    """Yield the findings of the store. Test objects are created below `folder`, which the caller deletes."""
     place = str(Url(store.url))
     try:
         started = time.time()
@@ -55,7 +55,7 @@ def check_store(store: Store, folder: str) -> Iterator[Finding]:
 
 
 def remove(store: Store, folder: str) -> None:
-    """Delete what the checks made."""
+    """Delete the test objects."""
     for entry in store.list(folder):
         store.delete(entry.path)
     if isinstance(store, FileStore):

@@ -120,6 +120,6 @@ def _fields(fields: dict[str, inspect.Field]) -> str:
 
 
 def type_name(info: inspect.Type) -> str:
-    """Return what a user calls a type."""
+    """Return the name of a type for users."""
     named = getattr(info, "cls", None)
     return type(info).__name__.removesuffix("Type").lower() if named is None else named.__name__

@@ -52,7 +52,7 @@ class ImportedStep:
         return isinstance(self._operator, StatefulOp) and overrides(self._operator.logic, "on_timer")
 
     def expect_record(self) -> None:
-        """Read text as the fields of the default: nothing else tells what it is to become."""
+        """Read text as the types of the fields of the default, because no other type is declared."""
         if self._begun and self.expected is None:
             self.expected = self.spec.hint
 

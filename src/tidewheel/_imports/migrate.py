@@ -67,7 +67,7 @@ class MigratedStep:
 
 @dataclass
 class Migrated:
-    """What was migrated, or with a dry run what would be."""
+    """The result of a migration, or of its dry run."""
 
     batch: int
     """The newest batch that the query committed."""
@@ -76,7 +76,7 @@ class Migrated:
     sources: list[MigratedSource] = field(default_factory=list)
     steps: list[MigratedStep] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    """What cannot be migrated, each with what to do. Without a dry run, the first of them is raised."""
+    """The problems, each with advice. Without a dry run, the first problem is raised."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -93,7 +93,7 @@ def migrate(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> Migrated:
-    """Make the offsets and the state of a Spark query the first commit of a job; return what was migrated.
+    """Make the offsets and the state of a Spark query the first commit of a job; return a summary.
 
     `checkpoint` is the query's checkpointLocation, which is only read. The query must be stopped. Either everything is
     committed or nothing. A dry run commits nothing, and reports what cannot be migrated instead of raising it. The

@@ -188,7 +188,7 @@ class StepMigration:
             self.step.add_expiry(entries, old.key, max(times))
 
     def notes(self) -> list[str]:
-        """Return what a user has to know about states that were not migrated as they were."""
+        """Return notes for the user about states that were not migrated unchanged."""
         name, found = self.step.name, []
         if self.timers and not self.step.has_timers:
             found.append(

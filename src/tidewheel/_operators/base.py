@@ -148,7 +148,7 @@ class Process(ABC):
         """Handle the epoch, after all data."""
 
     def close(self) -> None:  # noqa: B027
-        """Release what the process holds. Called once, also after an error."""
+        """Release all resources. Called once, also after an error."""
 
 
 class Operator(ABC):

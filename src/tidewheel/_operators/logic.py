@@ -68,7 +68,7 @@ class StatefulLogic(Generic[State, Handled, Emitted, LogicKey]):
     """
 
     _calls_last_timer_only: ClassVar[bool] = False
-    """Whether `on_timer` does what all timers of the key up to its timer are for. Then only the last due one is called."""
+    """Whether one call of `on_timer` handles all due timers of a key, so that only the last one is called."""
     _all_or_nothing: ClassVar[bool] = False
     """Whether a failing message leaves the state unchanged, and every state can be stored, so that no copy is needed."""
 

@@ -1,4 +1,4 @@
-"""The tasks of one batch: how they are laid out, which runner runs them, and what they report."""
+"""The tasks of one batch: their layout, their runner and their reports."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class BatchTasks(Closing):
         return self._run_splits(splits, spec)
 
     def run_without_input(self, spec: BatchSpec, state: ShardMap) -> Outcome:
-        """Run the tasks of a batch that has no records: its work is what is due in the state."""
+        """Run the tasks of a batch without records, which only handles due state."""
         little = _holds_at_most(self._small_bytes, state)
         layout = in_one_task(spec, self._levels, []) if little else divided(spec, self._levels, [], None)
         return self._run(layout)
@@ -102,7 +102,7 @@ class BatchTasks(Closing):
             self._run(Layout(spec, self._levels[-1:], [[]] * spec.parallelism))
 
     def cancel(self) -> None:
-        """End what runs in the pool in the middle of a batch. What Spark runs is Spark's to end."""
+        """End the tasks of the pool in the middle of a batch. Spark ends its own tasks."""
         if self._pool is not None:
             self._pool.cancel()
 

@@ -19,7 +19,7 @@ DEATHS = "TIDEWHEEL_WORKER_DEATHS"
 
 
 def preload() -> None:
-    """Import what tasks need. A missing package is reported by the task that needs it: a daemon that dies reports nothing."""
+    """Import the modules that tasks need. Ignore missing packages: the task that needs one reports it."""
     with contextlib.suppress(ImportError):
         import pandas  # noqa: F401  pyspark's mapInArrow imports it
         import pyarrow.compute

@@ -84,7 +84,7 @@ class _Stopped(Exception):
 
 
 def terms_of(options: RunOptions) -> ClaimTerms:
-    """Return what these options allow a run to do when it claims its job."""
+    """Return the permissions that these options give to a run when it claims its job."""
     lease = seconds(options.lease, "lease")
     return ClaimTerms(options.take_over, options.allow_dropped_state, options.drop_unpublished, lease)
 
@@ -370,7 +370,7 @@ class Driver:
         self._readers = None
 
     def _attempt(self) -> None:
-        """Publish what a crash may have left unpublished, and run batches to the end."""
+        """Publish output that a crash may have left unpublished, and run batches to the end."""
         self.error = None
         self._enter("rebuilding")
         self.run.recall()
@@ -461,7 +461,7 @@ class Driver:
         return asks and loop.is_waiting
 
     def _enter(self, phase: str | None) -> None:
-        """Begin a phase of the start, or with None what comes after it. `_Stopped` if the run was asked to stop."""
+        """Begin a phase of the start; None ends the start. Raise `_Stopped` if the run was asked to stop."""
         if phase is not None:
             self._check_stop_order()
             if self.stopping:
@@ -566,7 +566,7 @@ class Driver:
         }
 
     def _progress(self, batch: int, starts: Positions, ends: Positions, spec: BatchSpec) -> SourceProgress:
-        """Return what the commit of a batch says of the sources."""
+        """Return the record of the sources in the commit of a batch."""
         fresh = [
             msgspec.structs.replace(file, source=name)
             for name, reader in self.sources.readers.items()
@@ -645,7 +645,7 @@ class Driver:
     # Around the batches.
 
     def _unread(self, name: str, source: Source) -> Mapping[str, Unread] | None:
-        """Return what a source has not read, if its reader knows; None: ask the source. From any thread."""
+        """Return the backlog of a source, if its reader knows it; None: ask the source. Callable from any thread."""
         sources = getattr(self, "sources", None)
         position = self.run.head.source_offsets.get(name)
         if sources is None or position is None:

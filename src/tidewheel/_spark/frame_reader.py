@@ -147,7 +147,7 @@ class FrameReader(SourceReader):
                 self._changed.wait()
 
     def _check(self, query: StreamingQuery) -> None:
-        """Raise what has ended a query."""
+        """Raise the error that ended a query."""
         error = query.exception()
         if error is not None:
             raise error

@@ -41,7 +41,7 @@ def pieces_of(work: MergeWork, piece_bytes: int = HERE_BYTES) -> list[MergeWork]
 def merge_on(
     spark: SparkSession, store: Store, here_bytes: int = HERE_BYTES
 ) -> Callable[[MergeWork], dict[int, Merged]]:
-    """Return what merges: in the driver where that is little, else in tasks."""
+    """Return the merger: the driver for small merges, otherwise tasks."""
 
     def merge(work: MergeWork) -> dict[int, Merged]:
         if work.bytes <= here_bytes:

@@ -57,7 +57,7 @@ class Program(TaskRunner):
         """The column by which a task that reads a whole batch finds its own records."""
 
     def overhead(self, layout: Layout) -> float:
-        """Return what Spark adds to the work of these tasks; on a local Spark, about."""
+        """Return the estimated overhead of Spark for these tasks, in seconds."""
         return self.limits.query_s if layout.shuffles else self.limits.job_s
 
     def run(self, layout: Layout) -> list[bytes]:

@@ -23,7 +23,7 @@ class Again:
 
 
 class Restarts:
-    """The failures of a run since its last commit, and what the next one leads to.
+    """The failures of a run since its last commit, and the reaction to the next failure.
 
     Only consecutive failures count: a commit resets the count and the wait. A job that runs for a year may fail every day.
 

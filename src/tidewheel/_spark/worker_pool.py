@@ -79,7 +79,7 @@ class WorkerPool(TaskRunner):
         return len(ready) == tasks and all(ready)
 
     def overhead(self, layout: Layout) -> float:
-        """Return what several processes cost in addition to the work of their tasks."""
+        """Return the estimated overhead of several processes, in seconds."""
         return self._limits.pool_s
 
     def run(self, layout: Layout) -> list[bytes]:

@@ -89,7 +89,7 @@ class PackedRun(Sequence[tuple[bytes, bytes | None]]):
         return int(offsets[keys.offset]), int(offsets[keys.offset + len(keys)])
 
     def msgpack(self) -> bytes:
-        """Return what msgpack makes of the keys, their rows, and an empty list of deleted keys."""
+        """Return the msgpack encoding of the keys, their rows, and an empty list of deleted keys."""
         head, (first, last) = _array_head(len(self)), self._range
         data = memoryview(self._encoded_keys.buffers()[2] or b"")[first:last]
         return b"".join((b"\x93", head, data, head, self._encoded_rows.tobytes(), b"\x90"))

@@ -129,7 +129,7 @@ class StepTester:
         return out
 
     def tick(self, seconds: float = 0) -> list[Message]:
-        """Move the clock forward, and run what is due."""
+        """Move the clock forward, and run due timers and schedules."""
         self.clock.advance(seconds)
         return self._step(lambda step: None, lambda process: process.on_schedule())
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidewheel._replay.key_trace import TracedMessage
 
 _KEPT = 100
-"""How many traces are kept for those who ask again."""
+"""The number of finished traces that are kept for later requests."""
 _SOON_S = 1.0
 """How long a request waits for a trace."""
 

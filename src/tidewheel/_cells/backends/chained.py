@@ -87,7 +87,7 @@ class ChainedBackend(Backend):
             return self._chains[path]
 
     def _trim(self, chain: Chain, below: int) -> None:
-        """Delete old records. A failure does not fail the write, and the next trim deletes what is left."""
+        """Delete old records. A failure does not fail the write, and the next trim deletes the rest."""
         try:
             chain.trim(below)
         except StorageError:

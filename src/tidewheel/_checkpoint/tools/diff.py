@@ -68,7 +68,7 @@ def diff(
 
 
 def _renamed(table: str, present: Mapping[str, str]) -> str:
-    """Return the name that a table has now: that of its step, and what comes after it."""
+    """Return the current name of a table: the current name of its step, and its suffix."""
     step, slash, rest = table.partition("/")
     return f"{present.get(step, step)}{slash}{rest}"
 

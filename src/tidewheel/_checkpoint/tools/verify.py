@@ -34,7 +34,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """The result of a verification: what was checked, and the problems."""
+    """The result of a verification: the checked objects and the problems."""
 
     checkpoints: int
     files: int

@@ -26,7 +26,7 @@ def unsupported(
     configuration: Mapping[str, str | None],
     fields: Collection[Mapping[str, Any]],
 ) -> list[str]:
-    """Return what a table demands that the sink does not support.
+    """Return the required features of a table that the sink does not support.
 
     `versions` are those of the protocol for readers and writers, `fields` the columns as the log stores them.
 

@@ -154,7 +154,7 @@ class Delta(CompactingSink):
     def change(
         self, publication: Publication, tokens: Sequence[RowToken], change: Callable[[TableActions], list[Action]]
     ) -> None:
-        """Commit what `change` returns. The tokens are those of the rows of the publication."""
+        """Commit the result of `change`. The tokens belong to the rows of the publication."""
         written = [checked(token, publication) for token in tokens if isinstance(token, TaskFiles)]
         staged = [msgspec.msgpack.encode(token) for token in tokens if isinstance(token, StagedRef)]
         files = [file for token in written for file in token.files]

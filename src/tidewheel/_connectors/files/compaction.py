@@ -99,7 +99,7 @@ class _Background:
         self._thread: BackgroundThread | None = None
 
     def start(self) -> None:
-        """Compact what is there now, as soon as that is due."""
+        """Compact the current files, as soon as a compaction is due."""
         with self._lock:
             self._wanted = True
             if self._thread is None or not self._thread.is_here:

@@ -29,7 +29,7 @@ _SAMPLE, _UNIQUE = 4096, 0.95
 
 
 class CheckedFile(io.FileIO):
-    """A file to write that knows the size and the checksum of what went into it."""
+    """A file to write that computes the size and the checksum of its content."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "wb")
@@ -90,7 +90,7 @@ class RowWriter(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Write what is held back, and close the file."""
+        """Write buffered rows, and close the file."""
 
 
 class ParquetWriter(RowWriter):

@@ -170,7 +170,7 @@ class HeldOutput:
                 )
 
     def _written(self, files: list[OutputFile], form: Format, compression: str, target_bytes: int) -> Iterator[_Move]:
-        """Write the rows of files to larger ones. A single file stays what it is."""
+        """Write the rows of files to larger files. A single file stays unchanged."""
         staged = [f"{self._folder.staging}/{file.staged}" for file in files]
         if len(files) == 1:
             yield _Move(self._below(staged[0]), "", files[0].size)
@@ -228,7 +228,7 @@ class HeldOutput:
                 self._place.remove(path)
 
     def _clean(self, number: int, merge: _Merge) -> None:
-        """Remove what other drivers have written for a merge of this number, and the records of earlier merges."""
+        """Remove the files of other drivers for a merge of this number, and the records of earlier merges."""
         named = {file.source for file in merge.files}
         for name in self._place.sizes(f"{self._own}/merging"):
             if f"merging/{name}" not in named:

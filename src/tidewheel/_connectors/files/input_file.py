@@ -24,7 +24,7 @@ _READ_AHEAD = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file, and what it was when it was listed."""
+    """A file and its state when it was listed."""
 
     path: str
     """The path on this machine, or below the root of the store."""

@@ -84,7 +84,7 @@ class Listing(ABC):
 
 
 def listing(path: str, pattern: Pattern, *, watches: bool = False) -> Listing:
-    """Return what lists a path or URL. If it `watches` large folders, it must be closed."""
+    """Return the lister of a path or URL. If it `watches` large folders, it must be closed."""
     local = local_path(path)
     if local is not None:
         return LocalListing(local, pattern, _LARGE if watches else None)

@@ -1,4 +1,4 @@
-"""The options of `files()`: which there are, what they mean, and which of Spark's are refused."""
+"""The options of `files()`, their meaning, and the options of Spark that are refused."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class FileOptions:
 
 
 def file_options(limits: Limits, pattern: Pattern, options: Mapping[str, Any]) -> FileOptions:
-    """Return what parameters and options say together, or raise a `ConfigError`."""
+    """Combine parameters and options, or raise a `ConfigError`."""
     given: dict[str, Any] = {}
     by_name_only = False
     for name, value in options.items():

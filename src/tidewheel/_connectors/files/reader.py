@@ -67,7 +67,7 @@ class FilesReader(SourceReader):
         self.schema = splits.schema
         self._listing, self._limits, self._splits = listing, limits, splits
         self._watched = listing.again()
-        """For the thread that asks what waits."""
+        """For the thread that measures the backlog."""
         self._by_name_only, self._clock = by_name_only, clock
         self._taken = TakenFiles(by_name_only=by_name_only)
         """All files that the job has taken, those of `_open` too."""

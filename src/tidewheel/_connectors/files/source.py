@@ -111,7 +111,7 @@ class FileSource(Source):
             options.check_format(format)
 
     def declared(self, shape: Shape) -> Source:
-        """Take the columns from what the program declares, if nothing else tells them."""
+        """Use the columns of the declared type unless a schema is given."""
         if self.schema is not None or shape.schema() is None:
             return self
         return FileSource(self.path, self.format, shape.schema(), self.options)

@@ -31,7 +31,7 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 class BadValue(Exception):
-    """Raised for a text that is not a value of its column; the text says what the column takes."""
+    """Raised for text that is not a valid value of its column; the message describes valid values."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ PLAIN = TextForm()
 
 
 def expected(kind: pa.DataType, form: TextForm = PLAIN) -> str:
-    """Return in words what texts a column of this type takes, for errors."""
+    """Describe the valid texts of a column of this type, for errors."""
     if kinds.is_integer(kind):
         return f"a whole number of {kind.bit_width} bits"
     if kinds.is_floating(kind):

@@ -52,7 +52,7 @@ def partitioning(table: Table) -> tuple[str, ...]:
 
 
 def unsupported(table: Table) -> list[str]:
-    """Return what a table demands that the sink does not support."""
+    """Return the required features of a table that the sink does not support."""
     found = [f"the format version {table.format_version}"] if table.format_version > 2 else []
     sources = [each.source_id for each in table.spec().fields]
     for each in table.spec().fields:

@@ -161,7 +161,7 @@ class Iceberg(CompactingSink):
     def change(
         self, publication: Publication, tokens: Sequence[RowToken], change: Callable[[TableEntries], FileChange]
     ) -> None:
-        """Commit what `change` returns. The tokens are those of the rows of the publication."""
+        """Commit the result of `change`. The tokens belong to the rows of the publication."""
         who = f"sink {publication.sink!r}"
         written = [checked(token.files, publication) for token in tokens if token.files is not None]
         rows = _StagedRows(publication, [token.staged for token in tokens if token.staged is not None])

@@ -66,7 +66,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Topics:
-    """What to read, where to start, and what to do about offsets that are no longer retained."""
+    """The topics to read, the start, and the policy for offsets that are no longer retained."""
 
     connection: Connection
     names: tuple[str, ...]

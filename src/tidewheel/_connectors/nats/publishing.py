@@ -175,7 +175,7 @@ def batches(all_messages: Iterator[Message]) -> Iterator[list[Message]]:
 
 
 async def _looked_up(target: Target) -> tuple[Published, int]:
-    """Return what the newest marker says, and its sequence in the stream."""
+    """Return the newest marker, and its sequence in the stream."""
     from nats.js.errors import NotFoundError
 
     try:

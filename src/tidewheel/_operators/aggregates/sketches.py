@@ -109,7 +109,7 @@ def _merged(groups: Groups, states: pa.Array, merged: Any) -> pa.Array:
 
 
 def _hashable(values: pa.Array) -> list[Any]:
-    """Return values as the sketch takes them: numbers and text; what is neither becomes text."""
+    """Convert values for the sketch: numbers and text stay, other values become text."""
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
         return values.to_numpy().tolist()  # type: ignore[no-any-return]
     # The sketch ignores the empty text.

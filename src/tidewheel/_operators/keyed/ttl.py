@@ -60,7 +60,7 @@ def conversion_to(ttl: Ttl | None, layout: StateLayout) -> Conversion | None:
 
 
 def expiry_entries(ttl: Ttl, key: Any, at: int) -> list[tuple[str, bytes, bytes]]:
-    """Return what a `TtlProcess` stores for a key whose state expires at a time: tables, keys and values."""
+    """Return the tables, keys and values that a `TtlProcess` stores for a key whose state expires."""
     timer = encode(Timer(key, at, "", ttl.clock))
     return [(_EXPIRES, to_stored(key), msgpack_codec(int).encode(at)), (_TIMERS, timer, THERE)]
 

@@ -147,7 +147,7 @@ class _Counting(Process):
         self.timers.move(key_batch.stored, key_batch.shards, was, due)
 
     def on_epoch(self, epoch: int) -> None:
-        """At the end of a bounded run, emit what has come since the last complete window, and delete the state."""
+        """At the end of a bounded run, emit the messages since the last complete window, and delete the state."""
         if epoch != MAX_TIME:
             return
         key_batch, due, _ = due_keys(self.timers, self.context.shards_awake(self.timers), epoch)

@@ -1,4 +1,4 @@
-"""WindowResult: what a window with a function emits."""
+"""WindowResult: the result of a window with a function."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class SinkConformance:
         _holds(harness, range(6))
 
     def test_uncommitted_output_is_never_visible(self, harness: SinkHarness) -> None:
-        """A batch that ran twice has prepared twice, and only what the commit names counts."""
+        """After a batch ran twice, only the staged output that the commit names is published."""
         sink = DrivenSink(harness)
         sink.stage(2, harness.rows(range(4)))
         sink.publish(sink.stage(2, harness.rows(range(4))))
@@ -80,7 +80,7 @@ class SinkConformance:
 
     @pytest.mark.parametrize("hit", [1, 2])
     def test_a_crash_anywhere_in_publishing_is_repaired(self, harness: SinkHarness, hit: int) -> None:
-        """At every fault point that the sink passes, the next process publishes what this one could not finish."""
+        """After a crash at any fault point of the sink, the next process finishes the publication."""
         sink = DrivenSink(harness)
         expected = [20]
         points = _passed(sink, sink.stage(2, harness.rows(expected))) - set(harness.points_not_shown)
@@ -100,7 +100,7 @@ class SinkConformance:
         _holds(harness, expected, repeats=2)
 
     def test_a_driver_that_was_overtaken_changes_nothing(self, harness: SinkHarness) -> None:
-        """It publishes an older commit again, long after others; nothing may be added, nor replaced by what is older."""
+        """A replaced run publishes an older commit again; nothing may be added, or replaced by older records."""
         if harness.sink().guarantee == "at least once":
             pytest.skip("its guarantee is at least once: it may repeat records")
         paused = DrivenSink(harness)
@@ -176,7 +176,7 @@ class SinkConformance:
         _holds(harness, [2, 6])
 
     def test_secrets_are_not_shown(self, harness: SinkHarness) -> None:
-        """Neither the sink nor what it says of itself has a password in it."""
+        """Neither the sink nor its `repr` and errors contain a password."""
         if not harness.secrets:
             pytest.skip("the harness has no secrets")
         sink = harness.sink()

@@ -124,7 +124,7 @@ class SourceConformance:
         assert Counter(source.read(end, source.end(end))) == Counter(payloads(20, 30))
 
     def test_secrets_are_not_shown(self, harness: SourceHarness) -> None:
-        """Neither the source nor what it says of itself has a password in it."""
+        """Neither the source nor its `repr` and errors contain a password."""
         if not harness.secrets:
             pytest.skip("the harness has no secrets")
         source = harness.source()
@@ -134,7 +134,7 @@ class SourceConformance:
     def test_on_spark_every_record_is_read_once(
         self, harness: SourceHarness, spark: SparkSession, tmp_path: Path
     ) -> None:
-        """A job reads what is there, ends, and continues another day."""
+        """A job reads the available data, ends, and continues in a later run."""
         into: list[dict[str, Any]] = []
         for first, last in ((0, 40), (40, 60)):
             harness.append(payloads(first, last))

@@ -50,7 +50,7 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Revoked(msgspec.Struct, frozen=True, array_like=True):
-    """A shard that was taken from a run: the taker, and what it may adopt."""
+    """A shard that was taken from a run: the taker, and the state that it may adopt."""
 
     to: str
     holding: Holding

@@ -1,4 +1,4 @@
-"""Delete what ended runs have left behind.
+"""Delete the files and records of ended runs.
 
 A run has ended when it holds nothing, and is *settled* when all shards taken from it are adopted, or were taken
 further. A settled run's chain is closed by a record, so that it adopts nothing any more; its files stay while a run
