@@ -1,7 +1,7 @@
-"""Faults that are planted on purpose, each into the code that ships, and what the simulation says when it meets them.
+"""Faults planted on purpose in the shipped code, each with words of the failure that the simulation then reports.
 
-Each has the seed of a history that found it, where a test looks first. Changes of the code that ships move faults to other
-histories; all of them are played by the suite, and go well without the fault.
+A test first plays the history (seed) that found the fault. A change of the shipped code can move a fault to other
+histories, so the test then plays others of the suite. All of them pass without the fault.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tidewheel.fleet._nodes.router import Router
 
 
 class Plant(NamedTuple):
-    """A fault: how to plant it, the kind of histories that find it, the seed that does, and words of what is found."""
+    """A fault: how to plant it, the kind and seed of a history that finds it, and words of the failure."""
 
     name: str
     kind: str
@@ -51,7 +51,7 @@ class Plant(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the fault is."""
+        """Return a description of the fault, for the table in docs/reliability.md."""
         text = (self.put.__doc__ or "").strip().rstrip(".")
         return text[:1].lower() + text[1:]
 
@@ -94,7 +94,7 @@ def append_overwrites(patch: Any) -> None:
 
 @plant("cell", 11, "was told")
 def exchange_forgets_its_own_write(patch: Any) -> None:
-    """A create that takes its own object, of a request that was repeated, for that of another writer."""
+    """A repeated create request that mistakes its own object for another writer's."""
 
     def create(self: RemoteStore, path: str, data: bytes) -> bool:
         from tidewheel._storage import remote
@@ -113,14 +113,14 @@ def exchange_forgets_its_own_write(patch: Any) -> None:
 
 @plant("cell", 11, "was told")
 def ambiguous_write_reported_as_failed(patch: Any) -> None:
-    """A write without an answer of which its writer is told that it did not happen."""
+    """A write that got no answer and is reported to its writer as failed."""
     real = chained.explained
     patch.setattr(chained, "explained", lambda error, maybe: real(error, False))
 
 
 @plant("cell", 24, "the counter is")
 def update_repeated_after_ambiguity(patch: Any) -> None:
-    """An update that is tried again after an attempt of unknown outcome."""
+    """An update that is retried after an attempt of unknown outcome."""
     real = CellWriter.update
 
     def update(self: CellWriter[Any], change: Any, **more: Any) -> Any:
@@ -136,13 +136,13 @@ def update_repeated_after_ambiguity(patch: Any) -> None:
 
 @plant("cell", 0, "a read returned version")
 def read_from_memory(patch: Any) -> None:
-    """A read that must be fresh, and returns what this process knows."""
+    """A read that must be fresh but returns this process's cached value."""
     patch.setattr(Cell, "refresh", lambda self, *_: self.snapshot())
 
 
 @plant("cell", 141, "and was")
 def append_does_not_look_back(patch: Any) -> None:
-    """A writer that was suspended, and does not check whether its base was removed meanwhile."""
+    """A writer that was suspended and does not check whether its base was removed meanwhile."""
     patch.setattr(Chain, "_is_current", lambda *_: True)
 
 
@@ -158,13 +158,13 @@ def lease_by_wall_clock(patch: Any) -> None:
 
 @plant("cell", 0, "at once")
 def lease_not_waited_for(patch: Any) -> None:
-    """A lease that others take whoever holds it."""
+    """A lease that others take while it is held."""
     patch.setattr(Lease, "_free_in", lambda self, snapshot: 0.0)
 
 
 @plant("cell", 3, "at once")
 def lease_renewed_without_asking(patch: Any) -> None:
-    """A holder that renews its lease in its own memory."""
+    """A holder that renews its lease in its own memory only."""
 
     def renew(self: Lease) -> None:
         self._until = self._clock() + self.ttl
@@ -174,7 +174,7 @@ def lease_renewed_without_asking(patch: Any) -> None:
 
 @plant("cell", 2, "at once")
 def lease_released_by_former_holder(patch: Any) -> None:
-    """A release that does not look whose lease it is."""
+    """A release that does not check who holds the lease."""
 
     def release(self: Lease) -> None:
         self._stop.set()
@@ -215,14 +215,14 @@ def nothing_published(patch: Any) -> None:
 
 @plant("job", 1, "must have")
 def claim_drops_output(patch: Any) -> None:
-    """A claim that does not carry on the output that an earlier run has left unpublished."""
+    """A claim that drops the output that an earlier run left unpublished."""
     real = claiming.claim_of
     patch.setattr(claiming, "claim_of", lambda *given: real(*given).replace(outputs=()))
 
 
 @plant("job", 0, "fenced")
 def run_without_claim(patch: Any) -> None:
-    """A run that goes on from the newest commit without a record of its own."""
+    """A run that continues from the newest commit without a record of its own."""
     real = claiming.claim
 
     def claim(checkpoints: Any, lease: Any, run: str, first: Manifest, drop: Any = ()) -> Manifest:
@@ -234,7 +234,7 @@ def run_without_claim(patch: Any) -> None:
 
 @plant("job", 7, "fenced")
 def recall_ignores_successor(patch: Any) -> None:
-    """A run that goes on, after an error, from the newest commit, whoever made it."""
+    """A run that continues after an error from the newest commit, even if another run made it."""
 
     def recall(self: ChainRun) -> None:
         newest = self.checkpoints.latest()
@@ -246,13 +246,13 @@ def recall_ignores_successor(patch: Any) -> None:
 
 @plant("job", 5, "goes back")
 def time_by_wall_clock(patch: Any) -> None:
-    """Batches that take their time from the clock of the host alone."""
+    """Batches that take their time from the host's clock alone."""
     patch.setattr("tidewheel._engine.run.batch_time", lambda clock, last: clock)
 
 
 @plant("job", 5, "must have")
 def marker_outside_transaction(patch: Any) -> None:
-    """A sink that writes its rows, and in another request its marker."""
+    """A sink that writes its rows and its marker in two requests."""
 
     def publish(self: Table, publication: Any) -> None:
         at, stream, sequence = _database(), publication.job, publication.sequence
@@ -286,7 +286,7 @@ def marker_before_files(patch: Any) -> None:
 
 @plant("job", 4, "must have")
 def nothing_taken_back(patch: Any) -> None:
-    """A run that leaves the output that a restore made void."""
+    """A run that does not remove the output that a restore made void."""
     patch.setattr("tidewheel._engine.run.take_back", lambda *_: ())
 
 
@@ -315,7 +315,7 @@ def pins_not_read(patch: Any) -> None:
 
 @plant("job", 0, "not there")
 def new_files_collected(patch: Any) -> None:
-    """A collector that deletes files for commits that are yet to come."""
+    """A collector that deletes files of commits that are still being made."""
     real = garbage.collectable
     patch.setattr(
         garbage, "collectable", lambda listing, kept, pins, oldest, *rest: real(listing, kept, pins, 1 << 62, *rest)
@@ -324,7 +324,7 @@ def new_files_collected(patch: Any) -> None:
 
 @plant("job", 1, "not there")
 def savepoint_without_files(patch: Any) -> None:
-    """A savepoint that does not name the files that it needs."""
+    """A savepoint that does not list the files that it needs."""
 
     def create(*given: Any, **more: Any) -> Any:
         return msgspec.structs.replace(pin(*given, **more), files=())
@@ -337,7 +337,7 @@ def savepoint_without_files(patch: Any) -> None:
 
 @plant("fleet", 3, "published after")
 def adopter_publishes_nothing(patch: Any) -> None:
-    """A node that takes a shard without publishing what the holder has committed."""
+    """A node that takes a shard without publishing the former holder's committed output."""
     patch.setattr(node.Node, "_publish", lambda self, state: None)
 
 
@@ -377,20 +377,20 @@ def term_not_raised(patch: Any) -> None:
 
 @plant("fleet", 0, "late or twice")
 def adopter_reads_from_the_beginning(patch: Any) -> None:
-    """A node that does not read on where the former holder stopped."""
+    """A node that does not continue reading where the former holder stopped."""
     real = InboxSource.reading
     patch.setattr(InboxSource, "reading", lambda self, url, start: real(self, url, dict.fromkeys(start, 0)))
 
 
 @plant("fleet", 12, "needs it")
 def runs_swept_too_early(patch: Any) -> None:
-    """A sweep of runs whose shards are taken and not adopted."""
+    """A sweep that removes runs whose shards are taken but not yet adopted."""
     patch.setattr(sweep, "is_settled", lambda ledger, known: ledger.run != "origin" and not ledger.held)
 
 
 @plant("fleet", 0, "needs it")
 def sweep_forgets_references(patch: Any) -> None:
-    """A sweep that does not read which files later runs refer to."""
+    """A sweep that ignores which files later runs refer to."""
     patch.setattr(sweep, "needed", lambda ledgers: set())
 
 
@@ -428,7 +428,7 @@ def failed_round_skipped(patch: Any) -> None:
 
 @plant("fleet", 1, "are not published")
 def inbox_trimmed_to_its_end(patch: Any) -> None:
-    """A node that deletes events which nobody has read."""
+    """A node that deletes events before they are read."""
 
     def trim(chains: Any, at: Any, older_than: float) -> bool:
         at.trim(at.end(range(at.n_shards)), "0 s")
