@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 
 from servers.stores import Etcd
@@ -44,12 +45,14 @@ class Happened:
 
 
 class Group:
-    """Faults of one part of the soak. They are dealt like cards, so that each kind comes up before any comes up again."""
+    """Faults of one part of the soak, dealt like cards: each once, and then each as often as it weighs, again and again."""
 
     def __init__(self, faults: Sequence[Fault], share: int, patient: bool = True) -> None:
         """Take how often this group has its turn, and whether a fault waits until all that it touches has recovered."""
-        self.faults, self.share, self.patient = faults, share, patient
+        self.share, self.patient = share, patient
         self.at_work = False
+        weighted = [fault for fault in faults for _ in range(fault.weight)]
+        self._decks = chain([faults], repeat(weighted))
         self._deck: list[Fault] = []
 
     def deal(self, draw: random.Random, down: Container[Life]) -> Fault | None:
@@ -57,7 +60,7 @@ class Group:
         if self.at_work:
             return None
         if not self._deck:
-            self._deck = [fault for fault in self.faults for _ in range(fault.weight)]
+            self._deck = list(next(self._decks))
             draw.shuffle(self._deck)
         for number, fault in enumerate(self._deck):
             if not self.patient or not any(life in down for life in fault.touches):

@@ -358,6 +358,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
     parser.add_argument("--folder", type=Path, help="where logs, charts and the report go; by default a new folder")
     given = parser.parse_args()
+    # A process in the background of a script ignores SIGINT; either signal must unmount the disk and end the servers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("the soak was stopped"))
     folder = given.folder or Path(tempfile.mkdtemp(prefix="tidewheel-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
     java_archive.prepare()
