@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.driven import run_divided
 
 from tidewheel import Job, Message, RunOptions, StatefulLogic, StoredJob, Timer, agg, tumbling
 from tidewheel.errors import ConfigError, NotFound
@@ -175,15 +176,14 @@ def sums(folder: Path, amount) -> Job:
 
 @pytest.fixture(scope="module")
 def summed(spark, tmp_path_factory) -> Path:
-    """Run the job of floats with batches that are large enough for two tasks."""
+    """Run the job of floats with two tasks a batch."""
     folder, draw = tmp_path_factory.mktemp("sums"), random.Random(SEED)
     (folder / "in").mkdir()
     for number in range(4):
         users = [f"u{draw.randrange(50)}" for _ in range(40_000)]
         cents = [draw.uniform(-1e9, 1e9) for _ in users]
         pq.write_table(pa.table({"user": users, "cents": cents}), folder / "in" / f"{number}.parquet")
-    options = RunOptions(spark=spark, local=f"{folder}/local")
-    sums(folder, unchanged).run(until="caught-up", parallelism=2, options=options)
+    run_divided(sums(folder, unchanged), until="caught-up", parallelism=2, spark=spark, local=f"{folder}/local")
     return folder
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ def _own_spark() -> tuple[str, int] | None:
 
 
 class Watch:
-    """Notes every write outside of a folder, and every attempt to connect or to start a process, of this process."""
+    """Notes every write outside of a folder, and every attempt to connect or to start a process, of this process.
+
+    It ignores the threads that were there before it: clients of earlier tests may still look for their servers.
+    """
 
     WRITES = frozenset(
         {"os.mkdir", "os.remove", "os.rmdir", "os.rename", "os.link", "os.symlink", "os.truncate", "os.chmod"}
@@ -28,6 +32,7 @@ class Watch:
 
     def __init__(self, inside: Path) -> None:
         self.inside, self.found = str(inside), []
+        self._others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
 
     def __enter__(self) -> Watch:
         if not Watch._hooked:
@@ -42,7 +47,7 @@ class Watch:
     @staticmethod
     def _hook(event: str, arguments: tuple[Any, ...]) -> None:
         watch = Watch._current
-        if watch is not None:
+        if watch is not None and threading.get_ident() not in watch._others:
             watch.note(event, arguments)
 
     def note(self, event: str, arguments: tuple[Any, ...]) -> None:

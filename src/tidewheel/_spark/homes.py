@@ -30,11 +30,12 @@ def homes(tasks: int, executors: Mapping[str, int], before: Sequence[str] = ()) 
         if stays:
             load[host] += 1
         found.append(host if stays else None)
-    return [host or _freest(load, executors) for host in found]
+    return [host or _freest(load, most, executors) for host in found]
 
 
-def _freest(load: dict[str, int], executors: Mapping[str, int]) -> str:
-    """Return the host with the fewest tasks for an executor, which has one more from now on."""
-    chosen = min(sorted(load), key=lambda host: (load[host] + 1) / executors[host])
+def _freest(load: dict[str, int], most: Mapping[str, int], executors: Mapping[str, int]) -> str:
+    """Return the host that may have another task and has the fewest for its executors; count the task."""
+    free = [host for host in sorted(load) if load[host] < most[host]]
+    chosen = min(free, key=lambda host: (load[host] + 1) / executors[host])
     load[chosen] += 1
     return chosen

@@ -56,7 +56,7 @@ def test_a_batch_that_each_task_reads_keeps_the_order_of_its_file(tmp_path, spar
     run = BatchTasks.run
     monkeypatch.setattr(BatchTasks, "run", lambda *args, **named: batches.append(run(*args, **named)) or batches[-1])
     result = run_divided(job, until="end", parallelism=2, spark=spark)
-    [(reports, tasks)] = batches
+    [(reports, tasks, _)] = batches
     assert tasks == 2
     # Each task has read the whole batch.
     assert {report.looked_through for report in reports if report.level == 1} == {100}

@@ -135,7 +135,7 @@ def test_another_streams_checkpoint_is_refused(url):
 
 def test_a_job_is_refused_on_a_stream_of_saved_checkpoints(url):
     job(url).save(state(10))
-    with pytest.raises(StateError, match="a name or a state URL of its own"):
+    with pytest.raises(StateError, match="give the job another name or state URL"):
         job(url).commit(state(11))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidewheel._spark.homes import homes
@@ -12,6 +12,7 @@ from tidewheel._spark.homes import homes
 EXECUTORS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 3), min_size=1)
 
 
+@example(3, {"a": 1, "b": 1, "c": 1, "d": 3, "e": 3}, [])
 @given(st.integers(1, 40), EXECUTORS, st.lists(st.sampled_from("abcdefg"), max_size=40))
 def test_every_host_has_at_most_its_part_of_the_tasks(tasks, executors, before):
     found = homes(tasks, executors, before)

@@ -613,7 +613,7 @@ def test_a_folder_that_everybody_may_rename_is_warned_of(folders: Folders, caplo
         above.mkdir()
         above.chmod(mode)
         LocalCopies(above / "job").shard(0)
-        assert any(f"rename what is in {above}" in text for text in caplog.messages) == warned
+        assert any(f"rename the content of {above}" in text for text in caplog.messages) == warned
 
 
 def _owned_by(look: Callable[..., os.stat_result], owner: int, path: Path) -> Callable[..., os.stat_result]:
