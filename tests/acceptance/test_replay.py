@@ -17,8 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.driven import run_divided
 
+from support.driven import run_divided
 from tidewheel import Job, Message, RunOptions, StatefulLogic, StoredJob, Timer, agg, tumbling
 from tidewheel.errors import ConfigError, NotFound
 from tidewheel.sinks import collect
