@@ -1,1 +1,1 @@
-"""A run of a job, whatever carries its data: plan, task, report, commit."""
+"""A run of a job, with or without Spark: plan, task, report, commit."""

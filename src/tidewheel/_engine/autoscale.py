@@ -1,17 +1,19 @@
-"""How many tasks the next batch has, where the job chooses by itself: a pure rule over what the last batches took.
+"""Choose the number of tasks for the next batch (`parallelism="auto"`): a pure rule over the last batches.
 
-The measure is demand: the seconds that tasks have worked, per second of the clock. It says how many tasks would be busy all
-the time, and under a constant load it does not depend on how many tasks there are. So a change of their number does not cause
-the next one. Tasks whose keys have more messages work longer, and the batch takes as long as they do: the busiest task counts,
-up to half more than the average. Beyond that, single keys have most messages, and more tasks are no help. Three rules:
+The rule measures demand: the seconds of work of all tasks, divided by the elapsed seconds. Demand is the number of tasks that
+would be busy all the time. Under a constant load it does not depend on the number of tasks, so a change of that number does not
+cause another change. A batch takes as long as its busiest task. Therefore the busiest task counts instead of the average, up to
+1.5 times the average: a larger difference comes from single keys with many messages, which more tasks do not speed up.
 
-1. More tasks if they are busy for most of the time, or if data waits for long and they are busy at all: so many that they are
-   busy for about two thirds of the time.
-2. Fewer tasks if they are idle for most of the time and no data waits: so many that they are busy for two thirds of the time,
-   at least half as many as before.
-3. Where data waited for long with a number of tasks, that number is too low until the demand falls.
+Three rules:
 
-A change needs several batches in a row that ask for it, more of them for fewer tasks than for more.
+1. Add tasks if they are busy most of the time, or if data waits long while they work: the new number keeps them busy for about
+   two thirds of the time.
+2. Remove tasks if they are idle most of the time and no data waits: the new number keeps them busy for two thirds of the time,
+   and is at least half of the old one.
+3. A number of tasks with which data waited long is not used again until the demand falls.
+
+Several batches in a row must ask for a change, and more of them for removing tasks than for adding.
 """
 
 from __future__ import annotations
@@ -28,19 +30,19 @@ from tidewheel._engine.work_estimate import longest_of, work_of
 _LOG = logger(__name__)
 
 _HIGH, _WANTED, _LOW = 0.8, 0.65, 0.4
-"""The share of time that tasks are busy: above which there are more, which is wanted, and below which there are fewer."""
+"""The share of time that tasks are busy: add tasks above the first, aim at the second, remove tasks below the third."""
 _UP_AFTER, _DOWN_AFTER = 2, 6
 """How many batches in a row must ask for more tasks, and for fewer."""
 _SKEW = 1.5
 _FALLEN = 0.8
-"""Demand has fallen if it is below this share of what it was."""
+"""Demand has fallen if it is below this share of the earlier demand."""
 
 PATIENCE_S = 10.0
-"""Data that has waited longer waits for long."""
+"""Data that has waited longer counts as waiting long."""
 
 
 class Limits(NamedTuple):
-    """How many tasks there may be."""
+    """The smallest and the largest number of tasks."""
 
     least: int
     most: int
@@ -50,11 +52,11 @@ class Load(NamedTuple):
     """One batch."""
 
     work: float
-    """The seconds that its tasks have worked, together."""
+    """The seconds of work of all its tasks."""
     longest: float
-    """The seconds that the busiest task has worked: of each level one."""
+    """The seconds of work of the busiest task of each level, added up."""
     elapsed: float
-    """The seconds from the end of the batch before to its end."""
+    """The seconds from the end of the previous batch to the end of this one."""
     tasks: int
     """How many tasks it had: fewer than planned if it was small."""
     waited: float = 0.0
@@ -62,7 +64,7 @@ class Load(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """The number of tasks, and what the rule remembers."""
+    """The number of tasks, and the rule's memory of earlier batches."""
 
     tasks: int
     above: int = 0
@@ -91,7 +93,7 @@ def next_scale(scale: Scale, load: Load, limits: Limits, patience: float = PATIE
     if scale.too_few and demand < _FALLEN * scale.demand_then:
         scale = scale._replace(too_few=0, demand_then=0.0)
     behind = load.waited > patience
-    # More tasks are no help for a batch that is too small for those that there are.
+    # A batch that is too small for the present tasks gains nothing from more.
     if load.tasks >= scale.tasks and (busy > _HIGH or (behind and busy > _LOW)):
         return _up(scale, demand, limits, waits=behind and busy <= _HIGH)
     if busy < _LOW and not behind:
@@ -127,7 +129,7 @@ class AutoScale:
     def __init__(
         self, tasks: int, limits: Callable[[], Limits], patience: float, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Begin with so many tasks. Data that has waited for more than `patience` seconds waits for long.
+        """Begin with this number of tasks. Data that has waited for more than `patience` seconds counts as waiting long.
 
         `limits` is called after each batch, because hosts join and leave.
         """

@@ -1,7 +1,7 @@
 """The loop of a run: it asks every source for its newest position, and runs a batch when one is due.
 
-The loop owns the positions. A batch is what lies between two positions of each source; the run commits the second ones with the
-results, so a batch that fails is repeated from the first ones.
+The loop owns the positions. A batch has the records between two positions of each source. The run commits the end positions
+with the results; a batch that fails is repeated from its start positions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Trigger:
 
 
 class Look(NamedTuple):
-    """What the loop knows when it decides."""
+    """The facts that the loop's decisions depend on."""
 
     now: float
     """Seconds since 1970."""
@@ -89,7 +89,7 @@ def decide(trigger: Trigger, look: Look) -> Decision:
 
 
 def pause_after(seconds: float, silent: float) -> float:
-    """Return how long to wait after asking took so many seconds and found nothing, `silent` seconds after the last batch. Pure.
+    """Return how long to wait after a poll that took so many seconds and found nothing, `silent` seconds after the last batch.
 
     Where data come in short intervals, a short pause makes them wait less. A folder with a million files takes a while to list,
     and an idle run should not do that all the time: the pause grows with the silence, up to what asking took.

@@ -10,7 +10,7 @@ FIRST = 1000
 RECENT = 6
 """The number of recent batches from which the speed of the job is estimated."""
 _LEAST_SLOPE = 0.25
-"""Which part of a batch's time depends on its size, at least: times vary, and a guess must not make a batch too long."""
+"""The least share of a batch's time that is assumed to depend on its size: times vary, and a guess must not make it too long."""
 
 
 class Done(NamedTuple):

@@ -9,7 +9,7 @@ from tidewheel._time.frontier import Asked
 
 
 class WholeRecordsNeeded(Exception):
-    """Raised if an error must show a record of which a task has read only some columns: the batch then runs with all columns."""
+    """Raised if an error must show a whole record and the task read only some columns: the batch then runs with all columns."""
 
 
 class BatchSpec(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """The inputs of the clock with a source that is held back: their silence does not count."""
     last_epoch: int | None = None
     behind: dict[int, int | None] = {}
-    """The shards that got less than `last_epoch`, each with the epoch that it got last. They catch up before the data."""
+    """The shards that are behind `last_epoch`, each with its own last epoch. They catch up before the data."""
     epoch: int | None = None
     """The epoch that goes out after the batch's data."""
     shards: frozenset[int] | None = None
@@ -54,7 +54,7 @@ class BatchSpec(msgspec.Struct, frozen=True):
     tables: dict[str, PinnedTable] = {}
     """The version of each reference table that the batch uses."""
     key_kinds: dict[str, str] = {}
-    """The types of the keys that earlier batches had, as a report has them: a record with another one is rejected."""
+    """The key types of earlier batches, in the form of a report: a record with another key type is rejected."""
     silent: bool = False
     """Whether tasks count output instead of staging it, because the batch publishes nothing."""
     warms: bool = False

@@ -1,4 +1,4 @@
-"""The state that a task works on: opened as of the batch's base, and written as files when the task is done."""
+"""The state of a task: opened as of the batch's base, and written as files when the task is done."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DELTA = faults.declare("task.delta", "a task is about to write its delta, or the
 DELTA_WRITTEN = faults.declare("task.delta-written", "a task's delta is durable")
 
 _PAGE, _ENTRY = 4096, 10
-"""How many bytes a page of a local copy has, and what a key takes in it besides itself and its value."""
+"""The bytes of a page of a local copy, and the bytes that an entry needs in addition to its key and value."""
 _COUNTED = 64
 """About how many shards are counted in a batch."""
 
@@ -74,7 +74,7 @@ class BatchState:
         return [shard for shard in shards if self._is_mine(shard)]
 
     def write_delta(self) -> tuple[dict[int, list[PartRef]], dict[str, int]]:
-        """Write what the batch changed; return it by shard, and how many keys of each table it is."""
+        """Write the changes of the batch; return them by shard, and the number of changed keys of each table."""
         if self._opened is None:
             return {}, {}
         files = BoundedFiles(file_store(self._store, self._spec.stream, self._names), self._spec.sequence)
@@ -100,8 +100,8 @@ class BatchState:
     def sizes(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Return keys, and bytes in the local copies, of each step by shard, as of the base: `grown` is not among them.
 
-        It counts shards that are open anyway, and of many shards only some in each batch, so that it takes no time to speak of.
-        Timers and segments take bytes, and are no keys. Of a shard that held nothing the bytes are estimated: the local copy
+        To cost almost no time, it counts only shards that are already open, and only some of them if there are many. Timers and
+        segments count as bytes, not as keys. The bytes of a shard that was empty before are estimated, because its local copy
         is made by the next batch that opens it.
         """
         if self._opened is None:
@@ -128,7 +128,7 @@ class BatchState:
             of_operator = self.grown.setdefault(table.partition("/")[0], {})
             of_operator[shard] = of_operator.get(shard, 0) + self.opened.grown(shard, table)
         if shard not in self.opened.parts:
-            # Nothing that is dropped is among the changes of a shard that held nothing.
+            # The changes of a shard that was empty before contain no dropped keys.
             run = KeyRun.of(items)
             used = sum(map(len, run.keys)) + sum(map(len, filter(None, run.values))) + _ENTRY * len(run)
             self._begun.setdefault(shard, {})[table] = -(-used // _PAGE) * _PAGE
@@ -172,7 +172,7 @@ _manifests: dict[tuple[str, str, int, int], Manifest] = {}
 
 
 def _base_manifest(spec: BatchSpec, store: Store) -> Manifest:
-    """Return the manifest that the batch starts from, read once per process, and checked against what the driver named."""
+    """Return the manifest that the batch starts from, read once per process, and checked against the driver's spec."""
     known = (spec.state, spec.stream, spec.base, spec.base_checksum)
     if known not in _manifests:
         at = store.at(folder(spec.stream))

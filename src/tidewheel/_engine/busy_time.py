@@ -6,7 +6,7 @@ import time
 
 
 class BusyTime:
-    """Seconds by step. What a step calls inside of its own turn counts for the one that is called.
+    """Seconds by step. Time that a step spends in calls of another step counts for the other step.
 
     >>> busy = BusyTime()
     >>> busy.begin("map")

@@ -22,7 +22,7 @@ CLAIMED = faults.declare("start.claimed", "the claim is in the chain, nothing el
 
 @dataclass(frozen=True)
 class ClaimTerms:
-    """What the user allows a run to do when it claims a job."""
+    """The permissions of a run when it claims a job."""
 
     take_over: bool = False
     """Fence the run that has the job now, instead of being refused."""
@@ -51,10 +51,9 @@ def claim(
 ) -> Manifest:
     """Append the claim of a run that has acquired the lease, and return it.
 
-    `first` is the state of a job that has no commit yet. The claim carries on what the newest commit said, its
-    unpublished and void output too, except that of the sinks in `drop_unpublished`. `HeldError`: another run has taken the lease
-    over meanwhile. A number that somebody takes at the same moment is no reason to give up: with the lease, this run is
-    the one that stays.
+    `first` is the state of a job that has no commit yet. The claim repeats the newest commit, with its unpublished and void
+    output except for the sinks in `drop_unpublished`. Raise `HeldError` if another run has taken over the lease meanwhile. If
+    another run takes the number at the same moment, this run, which has the lease, tries the next number.
     """
     while True:
         lease.check(first.id.stream_id)

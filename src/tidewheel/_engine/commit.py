@@ -1,4 +1,4 @@
-"""From reports to a manifest: pure functions that decide what is committed."""
+"""Make the manifest of a commit from the tasks' reports. All functions are pure."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def check_reports(reports: Sequence[Report], tasks: Mapping[int, int | None]) ->
             f"tasks that each read the whole batch found {read} records in it, and kept {kept:,}; nothing is committed. Files of "
             "a source must appear whole and never change: put them back as they were"
         )
-    # All blocks that were processed are of the attempts that report, and none is missing: so every task processed all that
-    # one attempt of each task before it sent, however often Spark ran these tasks.
+    # All processed blocks come from the attempts that report, and none is missing. So every task processed the whole output of
+    # exactly one attempt of each earlier task, no matter how often Spark ran these tasks.
     reported = {(report.level, report.partition): report.attempt for report in reports}
     for report in reports:
         for level, partition, attempt in report.consumed:
@@ -104,7 +104,7 @@ def layout_of(reports: Iterable[Report]) -> LayoutKind:
 
 
 def next_shards(base: Mapping[int, ShardParts], reports: Iterable[Report], n_shards: int) -> ShardMap:
-    """Return the parts of each shard after the batch. The cost depends only on what the batch changed."""
+    """Return the parts of each shard after the batch. The cost depends only on the changes of the batch."""
     deltas: dict[int, list[PartRef]] = {}
     changes: dict[int, ShardParts | None] = {}
     for report in reports:
@@ -122,7 +122,7 @@ def next_shards(base: Mapping[int, ShardParts], reports: Iterable[Report], n_sha
 
 
 def staged_outputs(reports: Iterable[Report]) -> tuple[StagedOutput, ...]:
-    """Return what the batch staged for each sink, ordered by task."""
+    """Return the staged output of the batch for each sink, ordered by task."""
     ordered = sorted(reports, key=lambda report: (report.level, report.partition))
     names = sorted({name for report in ordered for name in report.outputs})
     outputs = []
@@ -162,7 +162,7 @@ def info_of(operator: Operator) -> OperatorInfo:
 
 
 def sink_places(plan: Plan) -> dict[str, str]:
-    """Return what each sink of a plan is: its kind and place."""
+    """Return the kind and the place of each sink of a plan."""
     return {node.name: node.operator.sink.place() for node in plan.nodes if isinstance(node.operator, SinkOperator)}
 
 
@@ -176,7 +176,7 @@ class SourceProgress(msgspec.Struct, frozen=True):
     seen: tuple[SeenFile, ...] = ()
     driver: ShardParts = ShardParts()
     starts: dict[str, Position] = {}
-    """Where the batch began to read sources that no commit before had read."""
+    """The start positions of sources that no earlier commit had read."""
 
 
 def is_computed(kind: Kind) -> bool:
@@ -215,7 +215,7 @@ def next_manifest(
     operators: Mapping[str, OperatorInfo] | None = None,
     former: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Return the manifest that commits what the reports say.
+    """Return the manifest that commits the results in the reports.
 
     Each batch gives its `progress`. `steps` replaces the entries of stateful steps; by default those of the plan are
     added to those of `base`. `former` maps renamed steps to their names in `base`. When a batch commits, all earlier output

@@ -26,8 +26,8 @@ def check_program(
     """Raise a `StateError` where the state was made by a program that this one cannot continue.
 
     `aliases` are the names that steps had before, `upgrades` the steps that can make their state from an older version,
-    `conversions` those that can make it from another layout. `sizes` tells, for people, how much those hold that the program
-    lacks, and `places` what stands before windows.
+    `conversions` those that can make it from another layout. For messages, `sizes` has the size of the state of steps that the
+    program lacks, and `places` the steps before windows.
     """
     job = state.id.stream_id
     if state.n_shards != n_shards:
@@ -100,6 +100,6 @@ WAYS_ON = (
 
 
 def _furthest(state: Manifest) -> int | None:
-    """Return the clock of the input whose time has come furthest: the others hold back the job's own."""
+    """Return the clock of the input that is furthest ahead: the other inputs hold back the job's clock."""
     times = (state.epoch, *(frontier.time for frontier in state.frontiers.values()))
     return max((time for time in times if time is not None), default=None)

@@ -29,7 +29,7 @@ def check_sources(
     now = {name: kind_of(source) for name, source in sources.items()}
     former = renamed(was, now, aliases)
     if state is not None and state.spark is not None:
-        # The source itself decides what it can continue of Spark's log.
+        # The source itself decides whether it can continue from Spark's log.
         found = old_positions(state.spark)
         for name, source in sources.items():
             if former.get(name, name) in found:
@@ -105,7 +105,7 @@ def check_positions(head: Manifest, readers: Mapping[str, SourceReader], seen: S
 
 
 def _adopted(name: str, stored: str, source: Source, old: OldPosition, seen: Sequence[SeenFile]) -> Position | None:
-    """Return the position of a source from what Spark's log says under its stored name."""
+    """Return the position of a source from the entry of Spark's log under its stored name."""
     try:
         return source.adopt(old, seen) if source.has_reader else frame_position(old)
     except StateError as error:
@@ -124,7 +124,7 @@ def _renamed(head: Manifest, sources: Mapping[str, Source], former: Mapping[str,
         if kinds[old] != GIVEN and old in head.source_offsets
     }
     head = head.replace(source_offsets=positions, source_kinds={name: kinds[old] for name, old in names.items()})
-    # A source that is dropped is a new one if it comes back: nothing of it may be left.
+    # A dropped source that comes back is a new source, so no trace of it may remain.
     if not former and kinds.keys() <= {*names.values()}:
         return head
     today = {old: name for name, old in former.items()}

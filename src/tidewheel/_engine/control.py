@@ -70,7 +70,7 @@ def forget_orders(connection: Connection) -> None:
 
 
 def _stop(connection: Connection) -> CellWriter[StopOrder]:
-    # Not a field of `Control`: whoever rescales writes that whole.
+    # Not a field of `Control`: a rescale overwrites all of `Control`.
     return connection.writer("stop", StopOrder, namespace=ORDERS, type_name="tidewheel.StopOrder")
 
 
@@ -111,7 +111,7 @@ class JobCells:
         return order is not None and order.run == run
 
     def pin(self) -> dict[str, PinnedCell]:
-        """Return what the next batch sees of each declared cell."""
+        """Return the snapshot of each declared cell for the next batch."""
         pinned = {}
         for cell, reader in self._declared:
             with self._explained(cell):
@@ -121,7 +121,7 @@ class JobCells:
         return pinned
 
     def refresh(self) -> None:
-        """Read the declared cells now: the next batch sees what was written before this."""
+        """Read the declared cells now: the next batch sees all values that were written before this call."""
         for _, reader in self._declared:
             reader.refresh()
 

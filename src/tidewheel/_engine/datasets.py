@@ -1,7 +1,7 @@
-"""The datasets of a program: what its sources and sinks are called by the naming rules of OpenLineage.
+"""The datasets of a program: its sources and sinks under the names that OpenLineage's rules give them.
 
-Connectors are known by their class, because optional ones must not be imported. What has no dataset, such as a function or the
-console, is left out. Names have no log-ins and no settings.
+The rules are found by the name of the connector's class, because optional connectors must not be imported. Sources and sinks
+without a dataset, such as a function or the console, are left out. Names contain no log-ins and no settings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Name = tuple[str, str]
 
 
 def datasets_of(plan: Plan, columns: Mapping[str, pa.Schema]) -> Datasets:
-    """Return what a program reads and writes. `columns` are those of its sources, by name."""
+    """Return the datasets that a program reads and writes. `columns` has the columns of its sources, by name."""
     sources = {node.id: columns[node.name] for node in plan.sources() if node.name in columns}
     known = known_columns(plan, sources)
     inputs: list[Dataset] = []

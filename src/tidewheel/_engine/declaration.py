@@ -1,4 +1,4 @@
-"""What a job's program declares, stored with its checkpoints: commands that run without the program know its cells from it."""
+"""The declaration of a job: the cells and other settings of its program, stored for commands that run without the program."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class Alignment(msgspec.Struct, frozen=True):
     inputs: tuple[Input, ...]
 
     def held_back(self, newest: Manifest, waiting: Collection[str]) -> dict[str, tuple[int | None, str]]:
-        """Return the sources that wait after a commit, by how many ns each is ahead, and of which; None: it has no time yet."""
+        """Return by waiting source how many ns it is ahead (None: the other has no timestamp yet), and of which source."""
         clocks = source_clocks(newest.frontiers, self.inputs, self.clocked)
         ahead = leads(clocks, waiting)
         return {name: ahead[name] for name in sorted(held_back(clocks, waiting, self.most))}
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """What the program of a job's newest run declares."""
+    """The declaration of the program of a job's newest run."""
 
     cells: tuple[DeclaredCell, ...] = ()
     cells_at: str | None = None
@@ -114,7 +114,7 @@ def place_of_job(store: Store, job: str, cells: str | None = None) -> JobPlace:
 
 
 def declared_by(job: ProgramJob) -> Declaration:
-    """Return what a program declares."""
+    """Return the declaration of a program."""
     url = None if job.cells_at is None else Url(job.cells_at)
     login = url is not None and url.has_login
     shown = None if url is None else str(url) if login else url.reveal()
@@ -135,7 +135,7 @@ def _declared_cell(cell: JobCell[Any]) -> DeclaredCell:
 
 
 def declare(store: Store, job: ProgramJob, run: str) -> None:
-    """Store what a program declares, and that a run with this token runs it."""
+    """Store the declaration of a program, and the token of the run that runs it."""
     try:
         before = declaration(store, job.name)
     except CorruptError:
@@ -194,7 +194,7 @@ def check_program(store: Store, plan: Plan, made: Manifest) -> None:
 
 
 def declaration(store: Store, job: str) -> Declaration | None:
-    """Return what the program of a job's newest run declares; None if an older version ran the job last."""
+    """Return the declaration of the program of a job's newest run; None if an older version ran the job last."""
     path = _path(job)
     try:
         return msgspec.json.decode(store.read(path), type=Declaration)

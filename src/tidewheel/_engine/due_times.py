@@ -1,7 +1,7 @@
-"""DueTimes: when the next timer of each shard is due, so that a batch opens only the shards in which one is.
+"""DueTimes: the time of the next timer of each shard, so that a batch opens only the shards with due timers.
 
-A run learns it from its tasks' reports and keeps it in memory; nothing depends on it but time. A table or a shard of which
-nothing is known counts as due: a run's first batch looks through all shards.
+A run learns these times from its tasks' reports and keeps them in memory. They only save time: a table or a shard without a
+known time counts as due, so a run's first batch looks through all shards.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class DueTimes:
         self._times: dict[str, tuple[_Times, _Times]] = {}
 
     def take(self, base: int, shards: Collection[int], sequence: int, reports: Iterable[Report]) -> None:
-        """Learn what the reports of commit `sequence` say; `base` is the commit before it, `shards` those with state in that.
+        """Learn the times in the reports of commit `sequence`; `base` is the commit before it, `shards` its shards with state.
 
-        What was known holds only if it was known of the base: anybody else's commit may have set timers.
+        Earlier times stay valid only if they are of the base: a commit of another run may have set timers.
         """
         if base != self._sequence:
             self._times.clear()
@@ -61,7 +61,7 @@ class DueTimes:
         """
         if base != self._sequence:
             return {}
-        # No time passes after the end of a bounded run: whatever waits for the clock is due with its last epoch.
+        # No time passes after the end of a bounded run: everything that waits for the clock is due with its last epoch.
         clock = MAX_TIME if epoch == MAX_TIME else now
         found = {}
         for table, (event, wall) in self._times.items():

@@ -1,4 +1,4 @@
-"""A job that a bounded run has ended for good: it takes no more data, unless somebody goes back before its end."""
+"""A job that a bounded run has ended for good: it takes no more data unless a user restores a checkpoint before its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def check_open(checkpoints: StreamCheckpoints, state: str) -> None:
     if newest is None or newest.flushed is None:
         return
     job, at = newest.id.stream_id, f"--state {state}"
-    # What is kept is unbroken: if that commit is gone, so are those before it.
+    # Kept commits have no gaps: if that commit is gone, all earlier ones are gone too.
     before = newest.flushed - 1
     kept = before in checkpoints.sequences()
     back = f"go back before its end with `tidewheel checkpoints restore {job} {before} {at}`, " if kept else ""

@@ -166,7 +166,7 @@ def evolve(run: Evolving) -> None:
             reader = StateReader(run.store, head.replace(operators=dict(stored)))
             for shard in shards:
                 _evolve_shard(run.plan, stored, change, shard, reader, files)
-    # Where stored values were only read, to see that they fit, the next commit records their type.
+    # If stored values were only checked against the type, the next commit records the type.
     reports = files.reports()
     if evolved or reports:
         spec = run.spec(head.parallelism, "")
@@ -274,7 +274,7 @@ def _upgrade(node: Node, was: OperatorInfo) -> Upgrade | None:
     if _converts(node, was):
         conversion = node.operator.conversion(was.layout)
         if conversion is None:
-            # Of each shard alone the program was checked before.
+            # The program was already checked against each shard.
             raise StateError(
                 f"step {node.name!r}: some of its shards were kept as {was.layout}, others as "
                 f"{node.operator.state_layout}, and one cannot be made of the other; give the step a new name"
@@ -339,7 +339,7 @@ def _by_program(operator: str, spec: StateSpec, version: int, stored: StateType 
     """Convert a value by the program's own function."""
     codec, user = spec.resolved_codec(), spec.upgrade
     assert user is not None
-    # The stored value has the fields of its own time: the declared type may not fit it.
+    # The stored value has the fields of its own version: the declared type may not fit it.
     decode = msgpack_codec(Any).decode if spec.codec is None else codec.decode
     fill = None if stored is None else with_defaults(stored)
 

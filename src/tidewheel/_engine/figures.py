@@ -83,7 +83,7 @@ class StateSizes:
 class Figures:
     """Makes the record of each commit of a run, and passes it to the listeners.
 
-    Nothing that fails here reaches the run: it is logged, and the run goes on.
+    Errors are logged and do not reach the run.
     """
 
     def __init__(self, plan: Plan, listeners: Sequence[CommitListener], node: str = "") -> None:
@@ -92,7 +92,7 @@ class Figures:
         self._listeners = tuple(listeners)
         self.sizes = StateSizes()
         self.behind: Callable[[], dict[str, dict[str, Behind]]] = dict
-        """Returns what is not read yet, by source and partition."""
+        """Returns the unread amount by source and partition."""
         self.reported: Callable[[], None] = lambda: None
         """Called when the figures of a commit have been reported."""
         self._next_shards = 0.0

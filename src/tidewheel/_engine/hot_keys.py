@@ -37,7 +37,7 @@ class KeySample:
         self._random = random.Random()
 
     def look_at(self, operator: str, batch: Batch) -> None:
-        """Take messages that have just got their keys. Their places are drawn: a pattern in the data must not look like a key."""
+        """Count a random sample of messages after `key_by`: a pattern in the data must not look like a hot key."""
         if not self._wanted or not len(batch):
             return
         counter = self._counters.setdefault(operator, Counter())

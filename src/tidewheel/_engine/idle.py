@@ -14,17 +14,17 @@ from tidewheel._checkpoint.unpublished import OutputFields
 from tidewheel._time.frontier import Input, merged, operator_of
 
 _MAY_BE_LOST = 60 * 10**9
-"""How many ns of the clock's advance during silence a crash may lose in any case."""
+"""A crash may always lose this much of the clock's advance during silence, in ns."""
 
 
 def is_idle(base: Manifest, manifest: Manifest, inputs: Iterable[Input]) -> bool:
     """Return whether nothing is lost if the manifest of a batch that follows `base` is not committed.
 
-    It differs from `base` by what every batch changes: its number, its time, and that `base`'s output is published. How long
-    inputs were silent may differ too, and so may the epoch where nothing but silence moved it (`advance_after`): nothing was
-    due by it. See `clock_must_be_committed` for how much of that may be lost.
+    Such a manifest differs from `base` only in the fields that every batch changes: its number, its time, and that the output
+    of `base` is published. The time that inputs were silent may differ too, and so may an epoch that only silence has moved
+    (`advance_after`) if no timer was due. `clock_must_be_committed` limits how much of such an advance may be lost.
     """
-    # What nearly every batch with data changes comes first: looking through all shards is only for those without.
+    # Compare first the fields that nearly every batch with data changes: comparing all shards takes longer.
     if manifest.outputs or base.event_count != manifest.event_count:
         return False
     known = {each.name: each for each in inputs}
@@ -32,10 +32,10 @@ def is_idle(base: Manifest, manifest: Manifest, inputs: Iterable[Input]) -> bool
 
 
 def clock_must_be_committed(committed: Manifest, manifest: Manifest, inputs: Iterable[Input]) -> bool:
-    """Return whether silence has moved an input's clock so far since the newest commit that a crash should not lose it.
+    """Return whether silence has moved an input's clock so far since the newest commit that it must be committed.
 
-    What waits for the clock would come as much later. A crash loses at most a minute of it or a quarter of all that
-    silence has moved the clock, whichever is more: so commits become rarer the longer the silence is.
+    After a crash, results that wait for the clock are late by the lost advance. It is at most a minute or a quarter of the
+    advance since the last data, whichever is more; so commits become rarer the longer the silence is.
     """
     known = {each.name: each for each in inputs}
     for name in manifest.frontiers.keys() & committed.frontiers.keys():
@@ -51,14 +51,14 @@ def clock_must_be_committed(committed: Manifest, manifest: Manifest, inputs: Ite
 def uncommitted_head(base: Manifest, manifest: Manifest) -> Manifest:
     """Return the head after a batch that was not committed: `base`, with the fields that every batch changes.
 
-    What `base` owes outside is still to be recorded, by the next commit.
+    The next commit still has to record the unpublished and void output of `base`.
     """
     owed = {name: getattr(base, name) for name in OutputFields.__annotations__}
     return manifest.replace(id=base.id, kind=base.kind, parent=base.parent, carried_epoch=base.carried_epoch, **owed)
 
 
 def _lasting_part(state: Manifest, inputs: dict[str, Input]) -> tuple[Manifest, object]:
-    """Return what of a manifest must not be lost."""
+    """Return the fields of a manifest that must not be lost."""
     first = Manifest(CheckpointId(state.id.stream_id, 0, 0))
     neutral = {name: getattr(first, name) for name in ("id", "kind", "batch", "now", "parent", "carried_epoch")}
     neutral |= {name: getattr(first, name) for name in OutputFields.__annotations__}

@@ -67,10 +67,10 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class LeaseState(NamedTuple):
-    """A job's lease as somebody saw it."""
+    """A job's lease as this process saw it."""
 
     holder: Holder | None
-    """The last holder that did not release it; None: nobody."""
+    """The last holder that did not release it; None: the lease was released or never taken."""
     at_work: bool
     """Whether that run is still running; if not, it has failed or was killed."""
     certain: bool = True
@@ -124,7 +124,7 @@ class JobLease:
         """Take the lease and keep renewing it; a `HeldError` says who holds it.
 
         Of several that try at the same moment one gets it. A holder on another machine is watched until it renews, or
-        has not done so for the whole of its time. With `take_over` nobody is waited for.
+        has not renewed for the whole duration of its lease. With `take_over`, do not wait.
         """
         while self._thread is None:
             standing = self._cell.refresh() if take_over else self._free(job)
@@ -184,7 +184,7 @@ class JobLease:
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
-            # It has no time left: whoever reads it, of an earlier version too, takes the lease at once.
+            # A duration of zero: other runs, also of earlier versions, take the lease at once.
             left = msgspec.structs.replace(self._this_process(), ttl=0.0, failed=True) if failed else None
             # Where the cell is out of reach, the lease lapses by itself.
             with suppress(CellError):
@@ -229,7 +229,7 @@ class JobLease:
                 if not self._replace(self._this_process()):
                     return  # Taken over: the next commit will say so.
             except CellError:
-                # If the store is out of reach, the commit is what fails, with a better message.
+                # If the store is unreachable, the next commit fails with a better message.
                 continue
 
     def _replace(self, holder: Holder | None) -> bool:

@@ -28,7 +28,7 @@ class JobSources:
             if wanted is not None:
                 readers[node.name].project(wanted)
         self._read_by_code: dict[int, list[str]] = {}
-        """The columns that the program's functions read, for sources of which they do not read all, by number."""
+        """By source number, the columns that the program's functions read; sources that they read completely are left out."""
         known = known_columns(plan, {node.id: _records(readers[node.name].schema) for node in nodes})
         for number, node in enumerate(nodes):
             names = columns_read(plan, node, known, by_code=True)
@@ -50,7 +50,7 @@ class JobSources:
         ]
 
     def narrowed(self, splits: Sequence[SourceSplit]) -> list[SourceSplit] | None:
-        """Return splits that give only what the program's functions read; None if that saves nothing."""
+        """Return splits with only the columns that the program's functions read; None if that saves nothing."""
         names = self._read_by_code
         found = [(number, split.narrowed(names[number]) if number in names else split) for number, split in splits]
         return None if all(new is old for (_, new), (_, old) in zip(found, splits, strict=True)) else found
@@ -73,5 +73,5 @@ def _wanted(plan: Plan, node: Node, schema: pa.Schema, read: list[str] | None) -
         raise ConfigError(
             f"source {node.name!r}: there is no column {', '.join(map(repr, lacking))}; it has {', '.join(known)}"
         )
-    # Lines that are not records are rejected whatever columns the program reads.
+    # Lines that are not records are rejected even if the program does not read the damaged columns.
     return [*wanted, BAD_LINE] if BAD_LINE in schema.names else wanted

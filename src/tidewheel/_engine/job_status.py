@@ -30,7 +30,7 @@ from tidewheel.errors import StateError, TidewheelError
 
 _POLL_SECONDS = 0.2
 _NOBODY = ""
-"""The token of one who looks at a lease and does not want it."""
+"""The token of a reader that looks at a lease without taking it."""
 
 
 class JobStatus(msgspec.Struct, frozen=True):
@@ -65,16 +65,16 @@ class JobStatus(msgspec.Struct, frozen=True):
     phase: str | None = None
     """The phase of the run's start, also if it ended there; None: the start is over."""
     rows_waiting: int | None = None
-    """Rows that the sources hold and a running job has not read, as it saw last; None: that is not known."""
+    """Rows in the sources that a running job has not read, as of its last look; None: unknown."""
     files_waiting: int | None = None
     """The same for files, whose rows are not counted."""
     waiting_seconds: float | None = None
-    """For how long the oldest of it has waited."""
+    """How long the oldest unread data has waited, in seconds."""
     error: str | None = None
     """The newest error in the history, if the job has committed no batch since."""
     error_at: int | None = None
     error_run: str | None = None
-    """The run whose error it is: of a job that runs, perhaps an earlier one."""
+    """The run that had this error; if the job runs, it may be an earlier run."""
     ended: Literal["stopped", "killed", "failed"] | None = None
     """The end of the last run: in order, killed, or with an error; None: it runs."""
     held_back: dict[str, tuple[float | None, str]] = {}

@@ -59,7 +59,7 @@ class JobTables:
         """Called with the name of a table whose refresh has failed."""
         self._loaded: dict[str, _Loaded] = {}
         self._next: dict[str, int] = {}
-        """When each table is to be loaded again, in ns; a table of which nothing is known has not been looked at."""
+        """When each table is to be loaded again, in ns; a table that was not checked yet has no entry."""
         self._fingerprints: dict[str, str | None] = {}
 
     def tables(self) -> list[Table]:
@@ -82,7 +82,7 @@ class JobTables:
                 self._reload(table, spark, now)
 
     def pins(self, head: Manifest) -> dict[str, PinnedTable]:
-        """Store what was loaded, for the commit after `head`, and return the versions for the batches after it.
+        """Store the loaded rows for the commit after `head`, and return the table versions for the batches after it.
 
         A version gets a new number if its content differs from that of the version before.
         """

@@ -57,9 +57,9 @@ def kinds_by_name(operator: str, kinds: Mapping[str, Collection[str]]) -> dict[s
 def kinds_of_state(plan: Plan, kinds: Mapping[str, str], stored: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the types of the keys of each stateful step, by its name: those of its `key_by` in `kinds`.
 
-    `stored` has those of the keys that it has state of, whichever `key_by` they came from: a `StepError` where keys of
-    another type come now, or where numbers of two types meet. They hold while the types that come are not known. A step
-    whose inputs have keys of several types is left out.
+    `stored` has the key types of the stored state of each step, no matter which `key_by` the keys came from. Raise a
+    `StepError` if keys of another type come now, or if numbers of two types meet. While the types of new keys are unknown,
+    the stored types are returned. A step whose inputs have keys of several types is left out.
     """
     found: dict[str, str] = {}
     for node in plan.nodes:
@@ -110,7 +110,7 @@ def declared_type(plan: Plan, node: Node) -> type | None:
 
 
 def _is_column_of_source(plan: Plan, node: Node) -> bool:
-    """Return whether keys are a column as its source has it: elsewhere, what is declared a float may be an int in Python."""
+    """Return whether keys are an unchanged column of a source: other values that are declared float may be ints in Python."""
     assert isinstance(node.operator, KeyBy)
     port = node.inputs[0]
     return isinstance(node.operator.key, str) and plan.nodes[port.node].shapes[port.port].kind in ("row", "dict")

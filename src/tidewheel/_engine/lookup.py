@@ -35,7 +35,7 @@ class Lookup:
         with self._lock:
             manifest = find(self._checkpoints)
         if step not in manifest.operators:
-            # The program has the step, and no commit knows it yet.
+            # The program has the step, but no commit has its state yet.
             return Found(step, key, False, None, manifest.sequence)
         return StateReader(self._store, manifest, self._keys).get(step, key, codec)
 

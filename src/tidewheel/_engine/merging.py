@@ -3,8 +3,8 @@
 A merge reads and writes state files only. Until a commit adopts its result, nothing refers to the result. If a merge fails or is
 stopped, or if its runs no longer exist when it ends, the garbage collector removes its files.
 
-The files are named for the commit after the one that the merge began from, so nobody collects them before that. A merge that
-takes longer pins its beginning before that commit is made.
+The files are named for the commit after the one that the merge began from, so garbage collection keeps them until that commit.
+A merge that takes longer pins its base before that commit is made.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Merging:
         return chosen
 
     def adopt(self, head: Manifest) -> dict[int, Merged]:
-        """Return what the next commit after `head` adopts: the finished results whose runs still exist.
+        """Return the merge results that the next commit after `head` adopts: finished ones whose input runs still exist.
 
         If a merge is not done, a pin keeps its files. A result is thrown away if its files may have been collected: because a
         commit was made without calling this, or because the pin may have expired since the last call.

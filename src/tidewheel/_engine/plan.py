@@ -1,8 +1,8 @@
 """Plan: a graph cut into levels, with the edges that cross from one level to a later one.
 
-A level is what runs between two shuffles. `key_by` ends a level: what follows it runs where the key's shard is. All
-levels of a batch are one linear chain of shuffles, whatever the shape of the graph: a row that is for a later level passes
-through the ones between.
+A level is the part of the graph between two shuffles. `key_by` ends a level: the steps behind it run in the task that has the
+key's shard. For any graph, the levels of a batch are one linear chain of shuffles: a row for a later level passes through the
+levels between.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Plan:
     """Nodes by level, each in the order of the data's flow."""
     edges: tuple[Edge, ...]
     local: dict[Port, tuple[tuple[int, int], ...]]
-    """Readers at the same level as what they read."""
+    """Readers at the same level as the output that they read."""
     dead_letter: int | None = None
     """The sink that takes rejected records."""
     cells: tuple[JobCell[Any], ...] = ()
@@ -90,7 +90,7 @@ class Plan:
             each = node.operator.input(node.name)
             for source in sources if each is not None else ():
                 found[source] = found.get(source, frozenset()) | {node.name}
-            # What follows a clock, such as the results of windows, follows from it.
+            # Timestamps behind a clock, such as those of window results, derive from that clock.
             origins[node.id] = sources if each is None else frozenset()
         return found
 
@@ -205,9 +205,9 @@ def known_columns(plan: Plan, sources: Mapping[int, pa.Schema]) -> Schemas:
 def columns_read(
     plan: Plan, source: Node, schemas: Schemas | None = None, *, by_code: bool = False
 ) -> list[str] | None:
-    """Return the columns of a source that the program reads, or None for all: what is not read need not be carried.
+    """Return the columns of a source that the program reads, or None for all. Other columns need not be carried.
 
-    `by_code`: what the code of functions proves counts too. Then there are columns that only errors would show.
+    With `by_code`, a function reads only the columns that its code provably uses; other columns could only appear in errors.
     """
     columns = columns_read_behind(plan, Port(source.id), schemas or {}, by_code)
     return sorted(columns) if columns else None

@@ -1,6 +1,6 @@
-"""The sinks of a plan, as a run uses them: start and stop, publish output, take back what a restore made void.
+"""The sinks of a plan, as a run uses them: start and stop, publish output, retract output that a restore made void.
 
-A commit records for each sink what it was, its kind and place. What a commit still owes is published there and taken back from
+A commit records the kind and the place of each sink. Its unpublished output is published there, and its void output is retracted
 there. A sink that has another place now is refused, and the error names both places.
 """
 
@@ -44,7 +44,7 @@ def check_published(plan: Plan, stream: str) -> None:
 
 
 def stop_sinks(plan: Plan, stream: str) -> None:
-    """Let the sinks of a plan close what they have opened for a stream."""
+    """Let the sinks of a plan close their connections and files for a stream."""
     for sink in sinks_of(plan).values():
         sink.stop(stream)
 
@@ -141,14 +141,14 @@ def newest_output(plan: Plan, newest: Manifest | None) -> dict[str, int]:
 def take_back(plan: Plan, state: Manifest, published: Mapping[str, int]) -> Iterator[str]:
     """Retract the output that a restore made void; yield a message for each sink. Repeating it is harmless.
 
-    `published` is what `newest_output` returned before the claim. A run that was overtaken may call this late, so it must not
-    ask the sinks now: it would take the output of the run that overtook it for output of an abandoned future.
+    `published` is the result of `newest_output` before the claim. A run that was taken over may call this late and must not ask
+    the sinks now: it would mistake its successor's output for output that the restore made void.
     """
     void, job = state.retract, state.id.stream_id
     if void is None:
         return
     for name, sink in sinks_of(plan).items():
-        # At the claim, the job had no output after the restore: output with a number that it had not reached is void too.
+        # At the claim, the job had no output after the restore, so output with a higher number is void too.
         is_ahead = published.get(name, 0) >= void.before
         if is_void(state, name, sink.place()) or is_ahead:
             removed = sink.retract(job, name, void.after, MAX_SEQUENCE if is_ahead else void.before)

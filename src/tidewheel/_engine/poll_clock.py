@@ -12,7 +12,7 @@ class PollClock:
     """Measures the time from the end of a batch to the beginning of the next, in which the run polls, and the time of batches."""
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """Take what measures time, in ns; the run has asked for nothing yet."""
+        """Take the clock, in ns. The run has not polled yet."""
         self.clock = clock
         self._began = self._worked = 0
         self._since: int | None = None

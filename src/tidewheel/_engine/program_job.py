@@ -1,4 +1,4 @@
-"""What a run needs to know of the job that a user's program defines."""
+"""The interface of a user's job for a run."""
 
 from __future__ import annotations
 

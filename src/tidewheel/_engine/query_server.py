@@ -25,7 +25,7 @@ class Endpoint(HttpEndpoint):
 
 
 def answer(lookup: Lookup, request: Request) -> Answer:
-    """Return what is answered to a request: always JSON."""
+    """Return the answer to a request: always JSON."""
     if is_stranger(request.user):
         return failure(HTTPStatus.FORBIDDEN, "only the user who runs the job, and root, may look up its state")
     parts = [unquote(part) for part in request.raw_path.strip("/").split("/", 1)]

@@ -1,4 +1,4 @@
-"""Where a committed batch runs again. What it writes goes to a scratch place, which is deleted."""
+"""Runs a committed batch again. Its writes go to a scratch place, which is deleted afterwards."""
 
 from __future__ import annotations
 

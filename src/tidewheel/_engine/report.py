@@ -22,7 +22,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """What a task staged for one sink."""
+    """The staged output of a task for one sink."""
 
     rows: int
     token: bytes | None
@@ -38,17 +38,17 @@ class Attempt(NamedTuple):
 
 
 class Visits(NamedTuple):
-    """How the local copies of the shards with state were that tasks have opened."""
+    """The condition of the local copies of the shards that tasks have opened."""
 
     shards: int = 0
     stale: int = 0
-    """How many lacked more than the shard's newest commit: the host has no copy, or other hosts had worked on the shard."""
+    """How many copies lacked more than the shard's newest commit: the host had no copy, or other hosts worked on the shard."""
     stale_bytes: int = 0
     """Bytes of state files that these copies took in."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What one task did in a batch."""
+    """The results of one task of a batch."""
 
     level: int
     partition: int

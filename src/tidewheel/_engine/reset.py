@@ -1,4 +1,4 @@
-"""A job's way back to nothing: what it has at its state URL, and the removal of that."""
+"""Reset a job: list its stored data at the state URL, and remove it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Holdings(msgspec.Struct, frozen=True):
 
 
 def holdings(store: Store, job: str) -> Holdings:
-    """Return what a job has at a state URL; refuse one that others depend on, or that a fleet runs."""
+    """Return the stored data of a job at a state URL; refuse a job that other jobs depend on, or that a fleet runs."""
     checkpoints = StreamCheckpoints(store, job)
     newest = checkpoints.latest()
     if newest is not None and newest.fleet is not None:
         raise StateError(
-            f"job {job!r} is run by a fleet, whose nodes have its shards; reset is for a job that runs by itself"
+            f"job {job!r} is run by a fleet, whose nodes have its shards; reset only works for a job without a fleet"
         )
     check_no_move(store, job)
     _check_forks(store, job, checkpoints.pins)
@@ -88,7 +88,7 @@ def _check_free(lease: JobLease, job: str) -> None:
 def reset(place: JobPlace) -> None:
     """Remove a job's checkpoints and state, and empty its cells. `HeldError` if it runs.
 
-    A crash leaves a job that either is as it was, or does not start: this, once more, brings it to its end.
+    After a crash the job is either unchanged or cannot start; a second call completes the reset.
     """
     store = open_store(place.state)
     holdings(store, place.job)

@@ -30,7 +30,7 @@ from tidewheel._time.shard_epochs import earliest
 from tidewheel.errors import ConfigError, StateError
 
 WRITTEN = faults.declare("reshard.written", "all state is rewritten, and nothing refers to it")
-CHECKED = faults.declare("reshard.checked", "what was written is read again and found equal")
+CHECKED = faults.declare("reshard.checked", "the written state was read again and found equal")
 SWITCHED = faults.declare("reshard.switched", "the job's newest commit has the new number of shards")
 
 _MASK = 2**64 - 1
@@ -62,7 +62,7 @@ class Resharded(msgspec.Struct, frozen=True):
 def reshard(place: JobPlace, n_shards: int) -> Resharded:
     """Give a stopped job another number of shards; its program must then say the same `n_shards`.
 
-    Until the last commit nothing has changed, and what was written is removed with other files that nothing needs. The
+    Until the last commit nothing has changed; files that were written for it are garbage and are collected as such. The
     checkpoints before it stay as they are. `HeldError` if the job runs.
     """
     check_n_shards(n_shards)
@@ -102,7 +102,7 @@ def resharded(head: Manifest, run: str, n_shards: int, parts: Mapping[int, Seque
 
 
 def check_equal(job: str, before: Mapping[str, Tally], after: Mapping[str, Tally]) -> None:
-    """Refuse to switch to state that is not what was there. Pure."""
+    """Refuse to switch to state that differs from the old state. Pure."""
     for table in sorted(before.keys() | after.keys()):
         was, now = before.get(table, Tally()), after.get(table, Tally())
         if was != now:
@@ -114,7 +114,7 @@ def check_equal(job: str, before: Mapping[str, Tally], after: Mapping[str, Tally
 
 
 def _rewrite(claimed: ClaimedJob, n_shards: int, files: BoundedFiles) -> dict[str, Tally]:
-    """Write what is there by its new shards; return what was read."""
+    """Write the state by its new shards; return a tally of the read state."""
     head = claimed.head
     fetch = opener(claimed.store, head.id.stream_id)
     tallies: dict[str, Tally] = {}
@@ -132,7 +132,7 @@ def _rewrite(claimed: ClaimedJob, n_shards: int, files: BoundedFiles) -> dict[st
 
 
 def _read_again(claimed: ClaimedJob, files: Iterable[FileRef], n_shards: int) -> dict[str, Tally]:
-    """Return what the store holds of what was written; every checksum and every key's shard is checked."""
+    """Return a tally of the written state, read from the store; every checksum and every key's shard is checked."""
     fetch = opener(claimed.store, claimed.head.id.stream_id)
     tallies: dict[str, Tally] = {}
     for file in map(fetch, files):

@@ -285,7 +285,7 @@ class ChainRun(ABC):
         phases = phases or Phases()
         self._check_shards(reports)
         if is_computed(kind) and not self._published:
-            self.publish(spark)  # What the manifest says of all commits before it.
+            self.publish(spark)  # The manifest says that the output of all earlier commits is published.
         if merged := self.merging.adopt(self.head):
             reports = [*reports, Report(0, 0, merged=merged)]
         manifest = next_manifest(self.head, spec, self.plan, reports, kind, progress, operators, former)
@@ -340,7 +340,7 @@ class ChainRun(ABC):
             _LOG.warning("nothing is collected while what a kept checkpoint needs is not known: %s", error)
 
     def _need_not_commit(self, manifest: Manifest) -> bool:
-        """Return whether a batch changed nothing. `FencedError` if another run has committed: what a commit would find out."""
+        """Return whether a batch changed nothing. Raise `FencedError` if another run has committed, as a commit would."""
         inputs = self.plan.inputs()
         if self.commits_idle_batches or not is_idle(self.head, manifest, inputs):
             return False
@@ -371,7 +371,7 @@ class ChainRun(ABC):
         start_sinks(self.plan, self.stream)
 
     def publish(self, spark: Any, phases: Phases | None = None) -> None:
-        """Make the newest commit's output visible, after taking back what a restore made void; doing it again does no harm."""
+        """Publish the newest commit's output, after retracting output that a restore made void. Can be repeated."""
         void = self.head.retract
         if void is not None and max(self._published_before.values(), default=0) >= void.before:
             # State from a backup: the void output has numbers that a run which has taken over would use.
@@ -385,18 +385,18 @@ class ChainRun(ABC):
         self._published = True
 
     def publish_left(self, spark: Any) -> None:
-        """Publish what an earlier run may have left unpublished, then let the sinks check their output."""
+        """Publish output that an earlier run may have left unpublished, then let the sinks check their output."""
         self.publish(spark)
         if self.head.outputs:
             # It may be the first output that there is: at the start of the sinks there was none to go on with.
             check_published(self.plan, self.stream)
 
     def _record_end(self) -> None:
-        """Commit that all output is published and taken back, if this run has done it, and how far silence has moved the clock.
+        """Commit that this run has published and retracted all output, and how far silence has moved the clock.
 
         Batches need no record of their own: the next batch's commit is the proof that the last one's output is published.
         Only the last commit of a run has no successor. After a crash this record is missing, so the next run publishes
-        that output again. Where this commit fails, the same happens, and nothing is lost: so its errors are no failure.
+        that output again. The same happens if this commit fails: nothing is lost, so its errors are ignored.
         """
         if not self._published or not (owes_output(self.head) or self._clock_ahead):
             return
@@ -414,8 +414,8 @@ class ChainRun(ABC):
 class JobRun(ChainRun):
     """A run of a whole job: it takes the job's lease, and claims the job with a record in its chain.
 
-    Nobody but its successor reads its chain, so what changes nothing is not committed. In a fleet, other nodes wait for what a
-    node commits.
+    Only its successor reads its chain, so a batch without changes is not committed. In a fleet, other nodes wait for the commits
+    of a node.
     """
 
     commits_idle_batches = False

@@ -44,8 +44,8 @@ class RunReporter:
     ) -> None:
         """Take the run, its node in a fleet, how long its history stays (None: there is none), and the process's metrics.
 
-        `local` is the folder of local copies on this machine. `unread` is asked first what a source has not read; None: the
-        source itself is asked.
+        `local` is the folder of local copies on this machine. `unread` returns the unread amount of a source, or None to ask the
+        source itself.
         """
         self._run, self._node, self._metrics = run, node, metrics
         self._unread_here = unread
@@ -74,7 +74,7 @@ class RunReporter:
 
         self._begin_lineage(columns or {}, __version__)
 
-        # Only now: what the run found may have changed the plan.
+        # Only now, because the stored state may have changed the plan.
         self._figures.plan = self._run.plan
         if self._run.figures is not None:
             monitor = self._lag = LagMonitor(self._looks(), changed=self._waited)
@@ -101,7 +101,7 @@ class RunReporter:
 
     @contextmanager
     def batch(self, number: int | None) -> Iterator[Phases]:
-        """Have the time of a batch taken, and its trace, in a block; what is logged in it is of this run."""
+        """Measure and trace the batch that runs in the block; log records of the block belong to this run."""
         with logs.of_run(self.context), self._tracing.batch(number) as trace:
             phases = Phases()
             try:

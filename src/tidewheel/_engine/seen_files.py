@@ -1,9 +1,9 @@
 """The files that sources have seen, stored like state: the newest in the manifest, older ones in state files.
 
-A source that reads files for a year has seen millions of them. Writing that list with every commit would cost more than the
-data; losing it would read every file twice. So the state files are merged as those of a shard are (`_state/compaction.py`): a new
-file costs the same, however many there are. When everything is merged, the entries of files that are too old to be read again
-are left out.
+A source that reads files for a year has seen millions of them. Writing the whole list with every commit would cost more than
+the data; without the list every file would be read twice. So the state files are merged like the files of a shard
+(`_state/compaction.py`), and the cost of a new file does not depend on the number of seen files. A merge of all entries drops
+the entries of files that are too old to be read again.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Share:
         return own
 
     def _is_own(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
-        """Tell of each key whether it is the task's; a record without one, which `key_by` refuses, is the first task's."""
+        """Return for each key whether it is the task's. Records without a key go to the first task: `key_by` refuses them."""
         own: npt.NDArray[np.bool_]
         if is_encoded_text(keys.type):
             if keys.null_count == keys.dictionary.null_count == 0:

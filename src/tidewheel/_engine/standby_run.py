@@ -1,4 +1,4 @@
-"""A run that waits, ready to work, until the run that has the job dies, and then takes the job over.
+"""A standby: a run that waits, ready to work, until the job's current run dies, and then takes over the job.
 
 It takes the job when the lease is free: when the other run released it or did not renew it for its whole duration. Its claim
 fences the other run, which may only have been paused. If the other run ended in order because somebody ordered the job to

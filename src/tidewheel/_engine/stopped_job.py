@@ -133,7 +133,7 @@ class StoppedJob:
             self._changes.update({(shard, table, entry): None for entry, _ in mine})
 
     def acquire(self, key: Any, state: Collected) -> None:
-        """Put a key's state in, in place of what is there; the next message of that key sees it."""
+        """Replace a key's state; the next message of that key sees the new one."""
         stored, shard = self._placed(key)
         known = {node.name for node in self._run.plan.nodes if node.operator.stateful}
         there = shard_tables(self._run.head.shards.get(shard, ShardParts()), shard, self._fetch)
@@ -144,7 +144,7 @@ class StoppedJob:
                 )
             segments = f"{table}/{SEGMENTS}"
             if segments in there:
-                # Nothing would refer to those of the state that was there.
+                # No state would refer to the old segments any more.
                 self._collect_entries(shard, segments, stored, {})
         for table, value in state.items():
             if is_auxiliary(table):
@@ -154,7 +154,7 @@ class StoppedJob:
                 self._changes[shard, table, stored] = value
 
     def commit(self) -> None:
-        """Make what was collected and acquired count, all of it at once."""
+        """Commit all collected and acquired state at once."""
         if not self._changes:
             return
         run = self._run

@@ -38,7 +38,7 @@ class StoredCells:
         """Open a declared cell, with its declared type or `WrongType`.
 
         Without a type, it is read and written as plain numbers, texts, lists and dicts. What is written is checked
-        against the declared type; what stands there is shown, whatever it is.
+        against the declared type; a stored value is shown even if its type differs.
         """
         cell = self.declared(name)
         if declared is not None and type_name(declared) != cell.type:
@@ -51,7 +51,7 @@ class StoredCells:
             opened = connection.writer(name, declared, namespace=CONFIGURATION)
         else:
             codec = CheckedCodec(cell.checked_as)
-            # As whatever type it has: one that another version of the program wrote can be seen too.
+            # Read it with any type: another version of the program may have written it.
             opened = connection.writer(name, codec, namespace=CONFIGURATION, type_name=_ANY_TYPE)
             opened.type_name = opened.type_name or cell.type
         opened.where = f"the cell {name!r} of job {self.job!r}"
@@ -71,7 +71,7 @@ class StoredCells:
 
 
 def stored_cells(store: Store, job: str, cells: str | None = None) -> StoredCells:
-    """Find the cells of a job; `NotFound` if it was never started. `cells` is what its program gives as `Job(cells=…)`."""
+    """Find the cells of a job; `NotFound` if it was never started. `cells` is the URL in the program's `Job(cells=…)`."""
     declared = declaration(store, job)
     if declared is None and StreamCheckpoints(store, job).latest() is None:
         known = CheckpointStore(store).streams()

@@ -1,7 +1,7 @@
-"""What a job has stored under names: the state of steps, and the offsets of sources.
+"""The names under which a job has stored state of steps and offsets of sources.
 
-A program continues what is stored under the name of one of its steps, or under a former name that it gives as an alias.
-Everything else is dropped only if the user names it. Pure.
+A program continues data that is stored under the name of one of its steps or sources, or under a former name that it gives as an
+alias. All other data is dropped only if the user names it. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run that takes over a job that another run has: until then, the lease and the sinks belong to the other run."""
+"""A run that prepares to take over a job. Until it does, the lease and the sinks belong to the other run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The task step: one partition of one level of one batch, from Arrow batches to wire rows and a report.
 
-It knows nothing of Spark. Whoever calls it gives the level's input and takes its output: Spark's `mapInArrow`, or the
-in-memory runtime.
+It is independent of Spark. Its caller passes the level's input and takes its output: Spark's `mapInArrow`, or the in-memory
+runtime.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def run_level(
     whose number is `source`; for other levels they are wire rows. `make_step` makes a
     `TaskStep` that observes its messages.
 
-    A program error becomes a report with a failure, so that the driver knows step, key and record as they are; any other
-    error is raised, and whoever runs the tasks may try again.
+    A program error becomes a report with a failure, so that the driver knows the exact step, key and record. Any other error
+    is raised, and the task may be run again.
     """
     faults.point(STARTED)
     # A task makes millions of small tuples and drops them all at its end; looking for cycles among them meanwhile
@@ -224,9 +224,9 @@ class TaskStep:
         yield _report_row(report)
 
     def _catch_up(self) -> None:
-        """Give the shards that are behind the epoch that the others got, as a batch without data would.
+        """Bring shards that are behind up to the epoch of the others, as a batch without data would.
 
-        What they owe up to it goes out with its own timestamps, and through the steps behind as if it were on time.
+        Their output up to that epoch has its own timestamps, and passes through the later steps as if it were on time.
         """
         epoch = self.spec.last_epoch
         assert epoch is not None, "what is behind is behind an epoch"
@@ -241,7 +241,7 @@ class TaskStep:
             context.begin()
 
     def read_splits(self, splits: Sequence[SourceSplit]) -> Iterator[None]:
-        """Feed what this task reads itself to its source, one batch of columns at a time."""
+        """Feed the splits that this task reads itself to its source, one batch of columns at a time."""
         sources = self.plan.sources()
         for number, split in splits:
             if self.share is not None:
@@ -313,7 +313,7 @@ class TaskStep:
             self.busy.end()
 
     def emit(self, port: Port, batch: Batch) -> None:
-        """Send what a step gave to the steps of this level and over the edges to later ones."""
+        """Send the output of a step to the steps of this level and over the edges to later levels."""
         node = self.plan.nodes[port.node]
         if node.operator.shuffles:
             batch = self._of_own_shards(node, batch)
@@ -348,7 +348,7 @@ class TaskStep:
                     self.send(self.plan.edges[edge], batch)
 
     def combiner_of(self, edge: Edge) -> Combiner | None:
-        """Return what reduces the messages of an edge before the shuffle, if anything does."""
+        """Return the process that combines the messages of an edge before the shuffle, if the edge has one."""
         if not edge.combines:
             return None
         if edge.id not in self.combiners:

@@ -1,4 +1,4 @@
-"""How the tasks of a batch are laid out: how many there are, what each reads, and whether messages are shuffled.
+"""Choose the layout of a batch: the number of tasks, the data that each reads, and whether messages are shuffled.
 
 One rule decides, in this order:
 
@@ -33,7 +33,7 @@ class TaskLimits(msgspec.Struct, frozen=True):
     small_bytes: int = 256 * 1024
     """A batch whose splits have up to this many bytes is small; so is one without splits if the state has no more."""
     query_s: float = 0.25
-    """About what a query with a shuffle costs on a local Spark, in addition to the work of its tasks."""
+    """About how many seconds a query with a shuffle adds to the work of its tasks on a local Spark."""
     job_s: float = 0.05
     """The same for a plain job, without a shuffle."""
     pool_s: float = 0.005
@@ -51,10 +51,10 @@ SplitsByTask = Sequence[Sequence[SourceSplit]]
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """What the tasks of a batch do."""
+    """The work of the tasks of a batch."""
 
     spec: BatchSpec
-    """What is pinned for the batch, with the number of tasks of each level but the first."""
+    """The values pinned for the batch, with the number of tasks of each level but the first."""
     levels: range
     """The levels that run, and so report."""
     splits: SplitsByTask
@@ -121,7 +121,7 @@ def is_small(
 ) -> bool:
     """Return whether one task should finish a batch sooner than several.
 
-    `seconds` is what one task should take, None if that is unknown; `overhead` is what running several tasks costs in addition.
+    `seconds` is the expected time of one task (None: unknown), `overhead` the time that running several tasks adds.
 
     >>> is_small(1_000, None, 0.25, 2), is_small(1 << 20, None, 0.25, 2)
     (True, False)

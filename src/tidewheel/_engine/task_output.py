@@ -90,7 +90,7 @@ class TaskOutput:
             self._write_dead_letters()
 
     def prepare(self) -> dict[str, Staged]:
-        """Make all that was written durable; return what was staged, by sink."""
+        """Make all written output durable; return the staged output by sink."""
         self._write_dead_letters()
         staged = {name: Staged(rows, partition.prepare()) for name, (partition, rows) in self._written.items()}
         if staged:

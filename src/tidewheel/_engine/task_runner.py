@@ -1,4 +1,4 @@
-"""TaskRunner: where the tasks of a batch run: in tasks of Spark, in worker processes next to the driver, or in this process."""
+"""TaskRunner: runs the tasks of a batch in tasks of Spark, in worker processes next to the driver, or in this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidewheel._engine.task_layout import Layout
 
 
 class TaskRunner(Closing):
-    """Runs the tasks of a batch. What they do is in `_engine/task.py`, the same for every runner."""
+    """Runs the tasks of a batch. The code of a task is in `_engine/task.py` and is the same for every runner."""
 
     place: ClassVar[str] = "this process"
     """Where the tasks run, as people read it."""

@@ -40,7 +40,7 @@ WAYS = {
     "window": (_STREAM, "events is the stream with timestamps"),
     "window_join": (_SIDES, "left and right are the streams with timestamps"),
 }
-"""By kind of step: the lines, and what their names stand for."""
+"""By kind of step: the lines, and the meaning of the names in them."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class WindowPlace:
 
 
 def window_places(plan: Plan) -> dict[str, WindowPlace]:
-    """Return what stands before each window, and each join of windows, of a program."""
+    """Return the steps before each window and each window join of a program."""
     nodes = {node.id: node for node in plan.nodes}
     epochs = [node.operator for node in plan.nodes if isinstance(node.operator, GenerateEpochs)]
     is_fixed = bool(epochs) and all(each.function is None for each in epochs)
@@ -98,7 +98,7 @@ def way_to_another_window(
     """
     moment = cut(*layouts, clock, place.disorder)
     by, right = place.key_steps[0], place.key_steps[-1]
-    # A window's state is under its own name, whatever the key_by before it is called.
+    # A window's state is under its own name, which does not depend on the name of the key_by before it.
     old = "-old" if place.shared else ""
     after = "after all that was read, and a window of each kind begins there"
     shown = f"datetime.fromisoformat({moment.isoformat()!r})" if moment is not None else "…"
@@ -133,7 +133,7 @@ def cut(was: StateLayout, now: StateLayout, clock: int | None, disorder: int | N
     old, new = was.windows, now.windows
     if old is None or new is None or clock is None or old.timezone or new.timezone or old.offset != new.offset:
         return None
-    # The clock is just before what is on time next. A disorder that is not known is less than a window as a rule.
+    # Records after the clock are on time. If the disorder is unknown, assume that it is less than a window.
     least = clock + (max(old.length, new.length) if disorder is None else disorder + 2)
     every, offset = math.lcm(old.every, new.every), old.offset
     begins = offset + -(-(least - offset) // every) * every

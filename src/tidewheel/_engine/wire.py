@@ -122,7 +122,7 @@ def encode(batch: Batch, *, compresses: bool = True) -> bytes:
     if columns is None:
         keys = batch.keys if batch.keyed else None
         return _PICKLED + pickling.dumps((keys, batch.values, batch.times))
-    # What is not a value stands behind the values, and is found by its place: a user's column may have any name.
+    # Columns that are not values follow the values and are found by position: a user's column may have any name.
     arrays, names = list(columns.columns), list(columns.schema.names)
     key_form, keys = _key_array(batch)
     if keys is not None:
@@ -147,7 +147,7 @@ def decode(payload: pa.Buffer, shape: Shape) -> Batch:
         keys, values, times = pickling.loads(payload.slice(1))
         return Batch(shape, keys=keys, values=values, times=times)
     key_form, timed = payload[1:2].to_pybytes(), payload[2:3].to_pybytes() == _TIMED
-    # A copy: a payload begins anywhere, and Arrow computes on aligned numbers only.
+    # Copy: a payload can begin at any address, and Arrow needs aligned numbers.
     whole = pa.ipc.open_stream(payload.slice(3).to_pybytes()).read_next_batch()
     arrays = whole.columns
     times = arrays.pop().to_pylist() if timed else None

@@ -8,14 +8,14 @@ from tidewheel._engine.report import Report
 
 
 def work_of(reports: Sequence[Report]) -> float:
-    """Return how many seconds one task would take for what the tasks of a batch did.
+    """Return how many seconds one task would need for the work of the tasks of a batch.
 
-    What a task waited for other tasks or for Spark is no work:
+    Time spent waiting for other tasks or for Spark is not work:
 
     >>> work_of([Report(0, 0, took=0.5, idle=0.25), Report(1, 0, took=0.25)])
     0.5
 
-    What each task read for itself, where all read the whole batch, one task would read once:
+    If every task read the whole batch, one task would read it once instead:
 
     >>> work_of([Report(1, task, took=0.25, reading=0.125, looked_through=9) for task in (0, 1)])
     0.375
@@ -55,7 +55,7 @@ class WorkEstimate:
         self._per_byte: float | None = None
 
     def note(self, size: int, reports: Sequence[Report]) -> None:
-        """Take what the tasks of a batch of this many bytes reported."""
+        """Take the reports of the tasks of a batch with this many bytes."""
         self._per_byte = work_of(reports) / max(size, 1)
 
     def seconds(self, size: int) -> float | None:

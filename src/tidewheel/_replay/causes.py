@@ -32,7 +32,7 @@ class Cause:
 
 
 Observe = Callable[[frozenset[int]], "Emitted"]
-"""Runs the batch once; returns what its steps emitted, with the messages of the given steps."""
+"""Runs the batch once; returns the output of its steps, with the messages of the given steps."""
 
 
 def causes_of(plan: Plan, names: Iterable[str], one: Observe, other: Observe, samples: int) -> dict[str, Cause]:
@@ -59,7 +59,7 @@ def causes_of(plan: Plan, names: Iterable[str], one: Observe, other: Observe, sa
 
 
 class Emitted:
-    """What the steps of a batch emitted, in any order: a digest of each message, and the messages of some steps."""
+    """The output of the steps of a batch in any order: a digest of each message, and the messages of some steps."""
 
     def __init__(self, kept: Collection[int]) -> None:
         """Take the steps whose messages are kept."""
@@ -71,7 +71,7 @@ class Emitted:
         return _ObservedStep(self, plan, spec, level, task)
 
     def take(self, other: Emitted) -> None:
-        """Take what tasks of another process have added to a copy of this."""
+        """Add the messages that tasks of another process have added to their copy of this."""
         self.digests, self.kept = other.digests, other.kept
 
     def add(self, port: Port, batch: Batch) -> None:

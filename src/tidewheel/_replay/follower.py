@@ -90,7 +90,7 @@ class Follower:
         progress = SourceProgress(committed.batch or 0, committed.source_offsets, committed.source_kinds)
         manifest = next_manifest(self.head, spec, self.plan, reports, committed.kind, progress)
         if same_clock and _times(manifest) == _times(committed):
-            # The sources were silent for the job, and nobody polled them for the follower.
+            # The sources were silent for the job; the follower has not polled them.
             clock = ("frontiers", "epoch", "carried_epoch", "delivered_epoch")
             manifest = manifest.replace(**{name: getattr(committed, name) for name in clock})
         rows: dict[str, int] = {output.sink: output.rows for output in manifest.outputs}

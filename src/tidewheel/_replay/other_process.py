@@ -33,7 +33,7 @@ class OtherProcess(Runtime):
     """Runs tasks one by one in a process with another order of sets."""
 
     def __init__(self, emitted: Emitted | None = None) -> None:
-        """Take the place for what steps emit, if that is to be observed."""
+        """Take the object that collects the steps' output, if it is to be observed."""
         self._emitted = emitted
 
     @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 A commit pins everything that its batch depended on: the state before it, the positions of its sources, its time, its
 epoch, the values of its cells and the versions of its reference tables. The second run has as many tasks, which
-read the same parts. It writes to a scratch store and publishes nothing, so it changes nothing of the job.
+read the same parts. It writes to a scratch store and publishes nothing, so the job does not change.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Replayed:
 
     @property
     def same(self) -> bool:
-        """Whether the second run gave what was committed."""
+        """Whether the second run gave the committed results."""
         return not (self.state or self.output or self.unstable)
 
 
@@ -287,7 +287,7 @@ def _causes(
 
 
 def _spec(store: Store, base: Manifest, committed: Manifest, url: str, local: str) -> BatchSpec:
-    """Return what was pinned for the batch."""
+    """Return the values that were pinned for the batch."""
     record = Chain(store.at(folder(base.id.stream_id)), CHAIN).read(base.sequence)
     return BatchSpec(
         stream=base.id.stream_id,

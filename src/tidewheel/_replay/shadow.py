@@ -86,7 +86,7 @@ def shadow(
     """Run a program over the last batches of a job, or all since a checkpoint, in this process; compare the results.
 
     `old` is the program that made the commits: it runs too, so that rows can be compared one by one. Raise `NotFound` if
-    a commit is not kept, and `ConfigError` if `old` does not give what was committed.
+    a commit is not kept, and `ConfigError` if `old` does not give the committed results.
     """
     checkpoints = StreamCheckpoints(store, new.name)
     base, commits = batches_since(checkpoints, last, since)
@@ -158,7 +158,7 @@ def batches_since(
 
 
 class _Program:
-    """One program, its follower in a scratch store, and what its batches wrote."""
+    """One program, its follower in a scratch store, and the rows that its batches wrote."""
 
     def __init__(
         self, job: ProgramJob, jobs_store: Store, url: str, local: str, token: str, allow: Collection[str]

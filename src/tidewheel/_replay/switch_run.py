@@ -208,7 +208,7 @@ class SwitchRun(TakeOverRun):
 def adopted(head: Manifest, follower: Manifest) -> Manifest:
     """Return the commit that continues a job with the state of a follower that has processed the same batches. Pure.
 
-    What the job owes to its sinks, the positions of its sources and the files that they have seen stay those of the job.
+    The unpublished output of the job, the positions of its sources and the files that they have seen do not change.
     """
     job = head.id.stream_id
     epochs = [epoch for epoch in (head.epoch, follower.epoch) if epoch is not None]

@@ -70,7 +70,7 @@ class BatchTasks(Closing):
             try:
                 return self._run_splits(narrowed, msgspec.structs.replace(spec, partial=True))
             except WholeRecordsNeeded:
-                # Nothing is committed. Where records were rejected once, more may be.
+                # Nothing is committed. A source with a rejected record may have more, so later batches read whole records too.
                 self._whole = True
                 _LOG.info(
                     "a batch has an error or a dead letter, which shows the whole record: from now on tasks read all columns"
@@ -142,7 +142,7 @@ class BatchTasks(Closing):
 
 def _holds_at_most(size: int, state: ShardMap) -> bool:
     """Return whether a job has stored at most this many bytes."""
-    # A state with pages is large, and they need not be read to know it.
+    # A state with pages is large; there is no need to read the pages.
     return not state.pages() and sum(file.size for file in state.files()) <= size
 
 

@@ -74,7 +74,7 @@ class CheckpointFolder:
         """By folder of a file source, the last entry that was captured."""
 
     def rebuild(self, position: FramePosition | None, seen: Iterable[SeenFile]) -> None:
-        """Make the folder what it was at a position; None: empty. `seen` are the files that the source has seen."""
+        """Restore the folder as of a position; None: empty. `seen` are the files that the source has seen."""
         self.remove()
         self.path.mkdir(parents=True)
         self._read.clear()
@@ -151,7 +151,7 @@ class CheckpointFolder:
         return value.get("logOffset") if isinstance(value, dict) else None
 
     def _new_entries(self, folder: int, at: int) -> Iterator[dict[str, Any]]:
-        """Yield what a file source saw after the last captured entry, up to its offset."""
+        """Yield the entries of a file source after the last captured one, up to its offset."""
         place = self.path / "sources" / str(folder)
         for number in range(self._read.get(folder, -1) + 1, at + 1):
             plain = place / str(number)

@@ -1,4 +1,4 @@
-"""What a run needs of its Spark session, classic or Spark Connect.
+"""The functions of a Spark session that a run needs, for classic sessions and for Spark Connect.
 
 A batch needs only `range(n).mapInArrow(…)`, a repartition and `collect`, which both kinds of session have. A classic session
 also has a `SparkContext`: with it Spark's jobs get names, and jobs without a shuffle need no query.
@@ -36,7 +36,7 @@ def default_parallelism(spark: SparkSession) -> int:
     """Return how many tasks this Spark runs at a time by default."""
     if not is_connect(spark):
         return int(spark.sparkContext.defaultParallelism)
-    # Spark Connect does not tell; a range has as many partitions.
+    # Spark Connect does not report it, but a range has as many partitions.
     return max(1, spark.range(_ROWS).selectExpr("spark_partition_id()").distinct().count())
 
 

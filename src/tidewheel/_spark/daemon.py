@@ -67,6 +67,6 @@ if __name__ == "__main__":
 
     preload()
     watch_workers()
-    # What is here now stays for good: collections in the workers need not look at it, nor copy its pages.
+    # These objects stay forever: the workers' garbage collections skip them, and so do not copy their pages.
     gc.freeze()
     manager()

@@ -207,7 +207,7 @@ class Driver:
                     _LOG.warning("job %r: source %r: %s", self.job.name, node.name, warning)
         for warning in order_warnings(self.job.graph):
             _LOG.warning("job %r: %s", self.job.name, warning)
-        # A bounded run ends after all time, and with it all that waits for a clock, or is kept for want of one.
+        # The final epoch of a bounded run is after all times, so it emits everything that waits for a clock.
         for warning in () if self.options.bounded else clock_warnings(self.job.graph):
             _LOG.warning("job %r: %s", self.job.name, warning)
         newest = self.run.checkpoints.latest()
@@ -227,9 +227,9 @@ class Driver:
         self._with_restarts()
 
     def _check_open(self) -> None:
-        """Refuse to start a job that has ended for good, unless the run may do without data.
+        """Refuse to start a job that has ended for good, unless the run does not need data.
 
-        A bounded run that is repeated reads nothing more. What a crash left unpublished is published whatever comes next.
+        A repeated bounded run reads nothing more. Output that a crash left unpublished is published in any case.
         """
         newest = self.run.checkpoints.head
         if newest is not None and not self.options.bounded and not owes_output(newest):
@@ -246,7 +246,7 @@ class Driver:
 
     @property
     def starting(self) -> bool:
-        """Whether it has not come to its first batch yet."""
+        """Whether it has not begun its first batch yet."""
         return self.phase not in (None, FIRST_BATCH)
 
     def _start_spark(self) -> None:
@@ -300,14 +300,14 @@ class Driver:
             except Exception as error:
                 # The batch may still be at its commit, which needs no JVM: what the newest commit is must be settled.
                 self._idle.wait()
-                # A signal to the whole process group, that orders the run to stop ends the JVM too.
+                # A signal to the whole process group, which asks the run to stop, ends the JVM too.
                 ended = ended or jvm.ended(error, ending=self.stopping) is not None
                 if ended and self.stopping:
                     return
                 self._check_fenced(error)
                 again = restarts.after(error, self.run.head.sequence, self.failed_batch, cause(error))
                 if again is not None and self.stopping:
-                    return  # What would be tried again is left to the next run.
+                    return  # The run is to stop: it leaves the retry to the next run.
                 shown = self._readable(error)
                 if shown is not error:
                     shown.__cause__ = error
@@ -318,14 +318,14 @@ class Driver:
                 self._stop.wait(again.seconds)
 
     def _check_fenced(self, error: Exception) -> None:
-        """Raise a `FencedError` if the run was overtaken: it then fails in many ways, on files that its successor removed."""
+        """Raise a `FencedError` if another run has taken over: missing files of this run are then a consequence."""
         if not isinstance(error, FencedError | StateError | ConfigError):
             try:
                 self.run.recall()
             except FencedError:
                 raise
             except TidewheelError:
-                return  # The store does not answer; the next attempt tells.
+                return  # The store does not answer; the next attempt shows whether another run has taken over.
 
     def _was_stopped_with_spark(self, error: BaseException) -> bool:
         """Whether the start failed since a signal to the whole process group, which asks the run to stop, ended the JVM too."""
@@ -521,7 +521,7 @@ class Driver:
         if committed:
             self._report_batch(spec, batch, found, phases)
         else:
-            # There was nothing to do, as for a loop that waits for data.
+            # There was nothing to do: the loop waits for data.
             self._enter(None)
             self.reporter.turned(waiting=True)
 
@@ -573,7 +573,7 @@ class Driver:
             for file in reader.seen(starts[name], ends[name])
         ]
         seen, driver = self.seen.record(self.run.head, fresh, spec.sequence, ends)
-        # A start that never changes says nothing that is worth a commit.
+        # A start position that never changes is not worth a commit.
         positions = {
             name: end
             for name, end in ends.items()
@@ -625,7 +625,7 @@ class Driver:
     def _finish(self) -> None:
         """Deliver the epochs that are due: emit everything that is due before the run ends.
 
-        No source is asked for data meanwhile, so silence moves no clock.
+        Sources are not polled meanwhile, so silence moves no clock.
         """
         while self.run.owes_epoch and not self.stopping:
             self._run_without_input("epoch")

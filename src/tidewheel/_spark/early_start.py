@@ -13,7 +13,7 @@ from tidewheel._spark.masters import is_local, is_remote
 def start_early(master: str | None, conf: Mapping[str, str]) -> None:
     """Begin to start the Spark that a run with these settings will ask for, and its Python workers; return at once.
 
-    The run waits for it where it would have started one. A start that fails is left to the run, which tries again and says why.
+    The run waits for this Spark instead of starting one. If the start fails, the run tries again and reports the error.
     """
     if is_remote(master):
         return

@@ -1,4 +1,4 @@
-"""What Spark calls in its Python workers: the bridge from `mapInArrow`, or from a plain job, to the task step."""
+"""The entry point in Spark's Python workers: the bridge from `mapInArrow`, or from a plain job, to the task step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RANDOM_BITS = 32
 
 _plans: dict[str, Plan] = {}
 _alone = threading.Lock()
-"""Held by the batch that runs in this process: the values that cells are pinned to are those of the whole process."""
+"""Held by the batch that runs in this process: the pinned values of cells apply to the whole process."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class LevelTasks:
             return wire.reports_in(self._rows(task, iter(()), self.splits[0]))
 
     def _rows_read(self, rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-        for _ in rows:  # One row without a meaning. Spark does not reuse a worker that has not read all of its input.
+        for _ in rows:  # One row without a meaning: Spark does not reuse a worker that has not read all of its input.
             pass
         task = _this_task()
         return self._rows(task, iter(()), self.splits[task.partition])

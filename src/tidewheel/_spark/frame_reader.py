@@ -83,7 +83,7 @@ class FrameReader(SourceReader):
         first = self._query is None
         query = self._query = self._query or self._started(start)
         with self._changed:
-            # The first look waits until Spark has looked: what is there belongs to the first batch.
+            # The first look waits until Spark has looked, so that existing data belongs to the first batch.
             while self._offered is None and query.isActive and (self._ends or (first and not _is_waiting(query))):
                 self._changed.wait(_POLL_SECONDS)
             if self._offered is None:

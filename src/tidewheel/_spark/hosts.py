@@ -65,7 +65,7 @@ def check_hosts(spark: SparkSession, plan: Plan) -> None:
 def ask_hosts(spark: SparkSession, ask: Callable[[], str]) -> list[str]:
     """Call a function in as many tasks as run at a time, and return the texts that it returned.
 
-    A function that is defined inside of another travels by value; it can import what a host has.
+    A function that is defined inside another is sent by value, and can import the modules of a host.
     """
     tasks = default_parallelism(spark)
     if not is_connect(spark):
@@ -92,7 +92,7 @@ def _warn_of_waiting(master: str) -> None:
 
 
 def refuse(answers: Iterable[Found]) -> None:
-    """Raise a `ConfigError` that names every host that lacks something, and what."""
+    """Raise a `ConfigError` that names every host that lacks a package, and the package."""
     lacking = sorted({f"{host} ({python}): {', '.join(names)}" for host, python, names in answers if names})
     if lacking:
         raise ConfigError(f"packages are missing where tasks run, on {'; on '.join(lacking)}. {ADVICE}")

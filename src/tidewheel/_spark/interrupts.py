@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP while a run goes."""
+"""Ctrl-C, SIGTERM and SIGHUP during a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Stoppable(Protocol):
 
 
 class Interrupts:
-    """While a run goes: the first Ctrl-C, SIGTERM or SIGHUP lets the batch finish and ends the run, a second Ctrl-C aborts.
+    """During a run: the first Ctrl-C, SIGTERM or SIGHUP lets the batch finish and ends the run, a second Ctrl-C aborts.
 
     A run that is starting ends before the next phase of its start.
 

@@ -20,8 +20,8 @@ _PATIENCE_S = 5.0
 def ended(error: BaseException | None = None, ending: bool = False) -> str | None:
     """Return how the JVM ended, in words; None if it runs.
 
-    A connection breaks before the process is gone: after an error that may be of the connection this waits for the process a
-    little, as it does for a JVM that may be `ending`.
+    A connection breaks before the process has exited. So wait briefly for the process after an error that may come from the
+    connection, and if the JVM may be `ending`.
     """
     broken = isinstance(error, CONNECTION_ERRORS)
     process = _process()
@@ -55,7 +55,7 @@ def forget() -> None:
 
 
 def _process() -> subprocess.Popen[Any] | None:
-    """Return the process of the JVM, if this process started it; under spark-submit it is the other way about."""
+    """Return the process of the JVM, if this process started it; under spark-submit, the JVM started this process."""
     gateway = SparkContext._gateway
-    # Not `gateway.proc`: what the gateway lacks it asks of the JVM.
+    # Not `gateway.proc`: the gateway asks the JVM for attributes that it lacks.
     return None if gateway is None else vars(gateway).get("proc")

@@ -1,4 +1,4 @@
-"""Whether Spark's tasks run on this machine or on others, and what follows from it."""
+"""Whether Spark's tasks run on this machine or on others, with the consequences for folders and state URLs."""
 
 from __future__ import annotations
 

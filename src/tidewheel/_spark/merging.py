@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE_BYTES: Final = 32 << 20
-"""What a merge may read and still be done in the driver; a piece of a larger one is about as large."""
+"""The most bytes that a merge in the driver reads; larger merges are cut into pieces of about this size."""
 
 _RESULT = "merged binary"
 _decode = msgspec.msgpack.Decoder(dict[int, Merged]).decode
 
 
 def pieces_of(work: MergeWork, piece_bytes: int = HERE_BYTES) -> list[MergeWork]:
-    """Cut work into pieces of about a size, each with shards of its own and a number of its own. Pure."""
+    """Cut work into pieces of about equal size, each with its own shards and its own number. Pure."""
     pieces: list[dict[int, Merge]] = [{}]
     size = 0
     for shard, merge in sorted(work.shards.items()):

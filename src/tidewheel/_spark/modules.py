@@ -32,9 +32,9 @@ def direct(plan: Plan) -> dict[str, ModuleType]:
 
 
 def used(plan: Plan) -> tuple[dict[str, ModuleType], set[str]]:
-    """Return what the program's modules use, however indirectly: the user's own by name, and the installed packages' names.
+    """Return all modules that the program uses, also indirectly: the user's own by name, and names of installed packages.
 
-    What a function imports when it is called is not seen unless a module imports it too.
+    Imports inside of functions are not seen, unless a module imports the same.
     """
     waiting = [module for module in _mentioned(plan) if is_own(module) or module.__name__ == "__main__"]
     own: dict[str, ModuleType] = {}

@@ -36,7 +36,7 @@ _SOURCE = Path(__file__).with_name("PlacedRDD.java")
 _CLASS = "tidewheel.PlacedRDD"
 _JAR = "tidewheel-placed.jar"
 _REFUSALS = (Py4JError, PySparkException, AttributeError, TypeError)
-"""What a Spark raises that hides its JVM, or parts of it, from Python."""
+"""The errors of a Spark that hides its JVM, or parts of it, from Python."""
 _jars: set[str] = set()
 """The Spark applications whose executors have the jar."""
 

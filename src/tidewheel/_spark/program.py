@@ -49,7 +49,7 @@ class Program(TaskRunner):
         self._session = session
         self._placement = Placement(session)
         self._partitions: dict[int, tuple[list[str] | None, RDD[None]]] = {}
-        """What plain jobs run on, by the number of their tasks, and where the tasks should run."""
+        """The RDDs that plain jobs run on, by the number of their tasks and the preferred hosts."""
         self._bytes = pickled(plan)
         self._digest = hashlib.sha256(self._bytes).hexdigest()
         columns = next(iter(schemas.values())) if len(schemas) == 1 else None

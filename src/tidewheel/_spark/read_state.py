@@ -51,8 +51,8 @@ def read_state(
 
     `at` is a sequence, the name of a savepoint, or None for the newest checkpoint; `job` may be left out where the state URL
     has only one. `type` (a dataclass, a Struct, `dict[str, int]`, …) fixes the columns; without it all states are
-    read once to find them. Tasks read the shards in parallel. A running job is not disturbed; what is read is kept for
-    `held_for`, within which the DataFrame can be used again and again.
+    read once to find them. Tasks read the shards in parallel, without disturbing a running job. The files are kept for
+    `held_for`; until then the DataFrame can be used repeatedly.
     """
     store = open_store(url)
     manifest = _manifest(store, job or _only_job(store), at, seconds(held_for, "held_for="))

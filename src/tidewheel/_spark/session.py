@@ -30,7 +30,7 @@ from tidewheel.errors import ConfigError
 
 _CONNECT_PORT, _CONNECT_SECONDS = 15002, 10.0
 _TASK_ATTEMPTS = 4
-"""How often a task may fail before its batch does; what Spark has on a cluster by default."""
+"""How often a task may fail before its batch fails: Spark's default on a cluster."""
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
@@ -109,7 +109,7 @@ def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
             own.conf.set(name, value)
     except PySparkException as error:
         raise ConfigError(f"Spark Connect at {url} refuses a session: {error}") from error
-    return cast(SparkSession, own)  # It has what a batch needs of one.
+    return cast(SparkSession, own)  # It has all methods of a session that a batch needs.
 
 
 def started(master: str | None, conf: Mapping[str, str]) -> SparkSession:
@@ -168,7 +168,7 @@ def _created(settings: Mapping[str, str]) -> SparkSession:
 
 
 def settings_for(master: str, submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a Spark that is started: ours are defaults for what spark-submit and the user do not set.
+    """Return the settings of a Spark that is started: settings of spark-submit and the user, and our defaults for the rest.
 
     >>> settings_for("yarn", {}, {"spark.ui.enabled": "true"})["spark.ui.enabled"]
     'true'
@@ -185,7 +185,7 @@ def _submitted() -> dict[str, str]:
 
 
 def with_retries(master: str) -> str:
-    """Return a master whose tasks may fail a few times, as they may on a cluster; what the user said stands.
+    """Return a master whose tasks may fail a few times, as on a cluster; a number given by the user stays.
 
     >>> with_retries("local[*]"), with_retries("local"), with_retries("local[2,1]"), with_retries("yarn")
     ('local[*,4]', 'local[1,4]', 'local[2,1]', 'yarn')

@@ -24,7 +24,7 @@ from tidewheel._spark.process_folder import process_folder
 from tidewheel.errors import ConfigError
 
 DAEMON = "tidewheel_daemon"
-"""The module that executors start: it must be importable on a host that lacks what the package itself imports."""
+"""The module that executors start: it must be importable on a host without the package's dependencies."""
 
 _ROOT = Path(tidewheel.__file__).parent
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -34,9 +34,9 @@ _shipping = threading.Lock()
 
 
 def ship(spark: SparkSession, plan: Plan | None = None) -> None:
-    """Send what tasks cannot import otherwise: the user modules of a plan, and this package if tasks run on other hosts.
+    """Send the code that tasks cannot import: the user modules of a plan, and this package if tasks run on other hosts.
 
-    What was shipped wins over what is installed on a host, so that tasks run the code of their driver.
+    Sent code takes precedence over code that is installed on a host, so that tasks run the code of their driver.
     """
     elsewhere = not is_local(master_of(spark))
     own = {} if plan is None else used(plan)[0]

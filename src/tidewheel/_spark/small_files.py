@@ -41,5 +41,5 @@ def rename_plainly(session: SparkSession) -> None:
     try:
         jvm.java.lang.Class.forName(_MANAGER)
     except Py4JJavaError:
-        return  # Another version of Spark has it elsewhere, and its default is right, only slower.
+        return  # Another version of Spark has it elsewhere; its default is correct, but slower.
     session.conf.set("spark.sql.streaming.checkpointFileManagerClass", _MANAGER)

@@ -85,7 +85,7 @@ class WorkerPool(TaskRunner):
     def run(self, layout: Layout) -> list[bytes]:
         """Run the tasks and return their reports; raise `BatchFailed` if a task does not come to its end.
 
-        All tasks have ended then, whichever failed: nothing runs next to a second attempt of the batch.
+        All tasks have ended by then, so no task runs next to a second attempt of the batch.
         """
         workers = self._workers[: len(layout.splits)]
         try:
@@ -93,7 +93,7 @@ class WorkerPool(TaskRunner):
                 worker.begin(layout.spec, layout.levels, splits, number)
             answers = [worker.answer() for worker in workers]
         except BaseException as error:
-            # A pending answer would be taken for an answer of the next batch.
+            # A pending answer would be mistaken for an answer of the next batch.
             self.close()
             self._failed(f"{type(error).__name__}: {error}")
             raise
@@ -155,7 +155,7 @@ class _Worker:
         self._is_ready = self.has_ended = False
         with theirs:
             command = [sys.executable, "-m", __name__, str(theirs.fileno())]
-            # What functions print goes where Spark's workers print, and at once, as theirs does.
+            # Functions print to the same place as in Spark's workers, and also without a buffer.
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -165,7 +165,7 @@ class _Worker:
             )
 
     def is_ready(self) -> bool:
-        """Return whether it has imported what it needs; its first message says so."""
+        """Return whether it has sent its first message: it has then imported all modules."""
         try:
             if not self._is_ready and self._connection.poll():
                 self._connection.recv_bytes()
