@@ -23,6 +23,12 @@ _ADVICE = {
     "their order: correct the line, or the schema, or give header=False if it is a record"
 }
 """Advice for errors of Spark that have none, by the beginning of their text."""
+_AT_THE_START = {
+    # What a session says when it has given up to register with a standalone master.
+    "Cannot call methods on a stopped SparkContext": "no master has answered there; start it, or name another one (--master)",
+    "JAVA_GATEWAY_EXITED": "its JVM has ended at once; the lines above say why",
+}
+"""Reasons for a start that fails, by a part of the error's text."""
 _LOST = re.compile(
     r"ExecutorLostFailure|FetchFailed|ExecutorDeadException|Executor heartbeat timed out"
     r"|has (failed|been resubmitted for) the maximum allowable number of times"
@@ -44,6 +50,16 @@ def summary_line(error: BaseException) -> str:
         return type(error).__name__
     raised = _raised(text)
     return _OURS.sub("", raised) if raised else _deepest(text) or _first_line(text)
+
+
+def start_failure(error: BaseException) -> str:
+    """Return why Spark did not start, in one line.
+
+    >>> start_failure(Exception("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."))
+    'its JVM has ended at once; the lines above say why'
+    """
+    text = text_of(error)
+    return next((why for sign, why in _AT_THE_START.items() if sign in text), None) or summary_line(error)
 
 
 def text_of(error: BaseException) -> str:

@@ -13,6 +13,8 @@ CONNECT = "Spark Connect"
 LOCAL = "TIDEWHEEL_LOCAL"
 """The environment variable that names the folder of local copies on the host whose environment it is in."""
 
+_HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+
 
 def is_local(master: str | None) -> bool:
     """Return whether tasks run in the driver's own process.
@@ -30,6 +32,22 @@ def is_remote(master: str | None) -> bool:
     (True, False, False)
     """
     return master is not None and master.startswith("sc://")
+
+
+def check_master(master: str) -> None:
+    """Refuse a master that Spark does not know, or YARN without its configuration: Spark's JVM would end with a stack trace.
+
+    >>> check_master("spark://host:7077")
+    """
+    if not master.startswith(("local", "spark://", "k8s://")) and master != "yarn":
+        raise ConfigError(
+            f"Spark has no master {master!r}: use local[*], spark://host:7077, yarn, k8s://https://host:443, or sc://host:15002 "
+            "for Spark Connect"
+        )
+    if master == "yarn" and not any(os.environ.get(name) for name in _HADOOP):
+        raise ConfigError(
+            "the master yarn needs the configuration of the cluster: set HADOOP_CONF_DIR to the folder with yarn-site.xml"
+        )
 
 
 def local_folder(given: str | None) -> str:

@@ -21,8 +21,9 @@ from tidewheel._core.pandas_warning import ignore_pandas_warning
 from tidewheel._spark import small_files
 from tidewheel._spark.checkpoint_folder import COMPACT_INTERVAL
 from tidewheel._spark.cluster import is_connect
+from tidewheel._spark.failures import start_failure
 from tidewheel._spark.java import java_for_spark
-from tidewheel._spark.masters import is_local, is_remote
+from tidewheel._spark.masters import check_master, is_local, is_remote
 from tidewheel._spark.shipping import DAEMON
 from tidewheel._spark.versions import check_python, check_version
 from tidewheel._spark.worker_deaths import record_deaths
@@ -148,6 +149,7 @@ def _start(master: str | None, conf: Mapping[str, str]) -> SparkSession:
     settings = {"spark.app.name": "tidewheel", **settings, "spark.master": chosen}
     if submitted:
         return _created(settings)
+    check_master(chosen)
     with java_for_spark() as version:
         # The log's settings have to be there before Spark is, and a user's own Java options stay.
         log = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
@@ -161,9 +163,9 @@ def _created(settings: Mapping[str, str]) -> SparkSession:
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
-    except Py4JJavaError as error:
+    except (Py4JJavaError, PySparkException) as error:
         raise ConfigError(
-            f"Spark does not start with the master {settings['spark.master']}: {error.java_exception.toString()}"
+            f"Spark does not start with the master {settings['spark.master']}: {start_failure(error)}"
         ) from error
 
 

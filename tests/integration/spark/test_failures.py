@@ -7,7 +7,14 @@ from pyspark.errors import PySparkException
 
 from tidewheel import Job, RunOptions, sinks, sources
 from tidewheel._spark import driver
-from tidewheel._spark.failures import disk_full, lost_executor, summary_line, worker_crashed, worker_start_timed_out
+from tidewheel._spark.failures import (
+    disk_full,
+    lost_executor,
+    start_failure,
+    summary_line,
+    worker_crashed,
+    worker_start_timed_out,
+)
 from tidewheel.errors import TidewheelError
 
 SOURCE = """[STREAM_FAILED] Query [id = eb95-1, runId = da3e-2] terminated with exception: \
@@ -48,6 +55,17 @@ def test_of_several_exceptions_the_last_with_its_name_where_it_is_not_ours():
 def test_a_spark_error_is_shortened_to_its_first_meaningful_line():
     wrapped = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: No space left SQLSTATE: XXKST\n=== Streaming"
     assert summary_line(Exception(wrapped)) == "No space left"
+
+
+def test_a_start_that_failed_has_a_reason_of_one_line():
+    stopped = (
+        "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\nThis stopped SparkContext was"
+    )
+    assert start_failure(Exception(stopped)).startswith("no master has answered there; start it")
+    nested = (
+        "KubernetesClientException: An error has occurred.\n\tat io.fabric8\nCaused by: java.io.IOException: refused\n"
+    )
+    assert start_failure(Exception(nested)) == "refused"
 
 
 def test_a_spark_error_at_the_start_shows_its_deepest_cause(spark, tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidewheel._spark.masters import check_reachable, is_local, local_folder
+from tidewheel._spark.masters import check_master, check_reachable, is_local, local_folder
 from tidewheel.errors import ConfigError
 
 CLUSTER = "spark://host:7077"
@@ -18,6 +18,22 @@ def test_tasks_of_a_local_master_run_in_this_process(master):
 @pytest.mark.parametrize("master", [CLUSTER, "yarn", "k8s://https://host:6443", "local-cluster[2,1,512]"])
 def test_tasks_of_other_masters_run_elsewhere(master):
     assert not is_local(master)
+
+
+@pytest.mark.parametrize("master", ["host:7077", "spark:host", "mesos://host:5050", ""])
+def test_a_master_that_spark_does_not_know_is_refused_with_examples(master):
+    with pytest.raises(ConfigError, match=rf"Spark has no master '{master}': use local.*spark://host:7077, yarn"):
+        check_master(master)
+
+
+def test_yarn_without_its_configuration_is_refused(monkeypatch):
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match="set HADOOP_CONF_DIR to the folder"):
+        check_master("yarn")
+    monkeypatch.setenv("YARN_CONF_DIR", "/etc/hadoop")
+    for master in ("yarn", CLUSTER, "local", "local[2]", "local-cluster[2,1,512]", "k8s://https://host:6443"):
+        check_master(master)
 
 
 @pytest.mark.parametrize("state", ["file:///data", "file:relative", "/data", "relative/data", "memory:x"])
