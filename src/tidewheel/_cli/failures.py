@@ -47,7 +47,7 @@ class Commands(TyperGroup):
             raise typer.Exit(ABORTED) from None
         except TidewheelError as error:
             self._trace(ctx)
-            show(f"{error}{_profiles_with_state(error)}")
+            show(f"{error}{_profiles_with_state(error)}{_notes(error)}")
             raise typer.Exit(HELD if isinstance(error, HeldError) else FAILED) from None
         except Exception as error:
             # Errors of Typer itself, such as usage errors, are already readable.
@@ -76,6 +76,11 @@ def _profiles_with_state(error: TidewheelError) -> str:
         return ""
     options = ", ".join(f"--state {url} ({table})" for table, url in places.items())
     return f". Only run, standby and node read {FILE}; its tables name other places: {options}"
+
+
+def _notes(error: TidewheelError) -> str:
+    """Return the notes of an error, such as the line of the program that led to it."""
+    return "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
 
 
 def _reader_is_gone() -> bool:

@@ -41,7 +41,10 @@ def split_target(target: str) -> tuple[Path, str | None]:
 
 
 def load_program(path: Path) -> ModuleType:
-    """Run a program's file as a module, with its folder on the path, like a Python script."""
+    """Run a program's file as a module, with its folder on the path, like a Python script.
+
+    An error of Tidewheel gets the line of the program as a note.
+    """
     path = path.absolute()
     if not path.is_file():
         raise ConfigError(
@@ -56,7 +59,9 @@ def load_program(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except TidewheelError:
+    except TidewheelError as error:
+        if line := _line(error, path):
+            error.add_note(f"{path.name}:{line}")
         raise
     except Exception as error:
         raise ConfigError(
@@ -74,8 +79,14 @@ def _module_name(stem: str) -> str:
 def _where(error: Exception, path: Path) -> str:
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}"
+    line = _line(error, path)
+    return f"line {line}" if line else "its first line"
+
+
+def _line(error: Exception, path: Path) -> int | None:
+    """Return the line of the program that led to an error, if it is in the traceback."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f"line {lines[-1]}" if lines else "its first line"
+    return lines[-1] if lines else None
 
 
 def find_job(module: ModuleType, path: Path, variable: str | None) -> Job:

@@ -7,7 +7,9 @@ import sys
 import textwrap
 
 import pytest
+from typer.testing import CliRunner
 
+from tidewheel._cli.commands import app
 from tidewheel._cli.program import load_job, split_target
 from tidewheel.errors import ConfigError, GraphError
 
@@ -110,6 +112,27 @@ def test_a_program_that_fails_shows_where(program, text, message):
 def test_an_error_in_the_graph_is_shown_unchanged(program):
     with pytest.raises(GraphError, match="a job's name"):
         load_job(program("from tidewheel import Job\njob = Job('a/b')\n"))
+
+
+def test_an_error_in_the_graph_names_the_line_of_the_program(program):
+    with pytest.raises(GraphError) as raised:
+        load_job(program("from tidewheel import Job\n\njob = Job('a/b')\n"))
+    assert raised.value.__notes__ == ["clicks.py:3"]
+
+
+def test_a_command_shows_the_line_of_an_error_in_the_graph(program):
+    path = program(
+        """
+        from tidewheel import Job, sources
+
+        job = Job("clicks")
+        job.source("in", sources.iterable([1])).stateful_map("total", None)
+        """
+    )
+    shown = CliRunner().invoke(app, ["graph", path])
+    assert shown.exit_code == 1
+    assert "put key_by first" in shown.output
+    assert shown.output.endswith("(clicks.py:5)\n")
 
 
 def test_a_target_may_have_colons_in_its_path():
