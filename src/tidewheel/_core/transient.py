@@ -34,6 +34,13 @@ _OF_LIBRARIES = frozenset(
     }
 )
 """Connection errors and time-outs of well-known clients that are not subclasses of Python's own, by name to avoid imports."""
+_WITH_STATUS = {
+    "aiohttp.client_exceptions.ClientResponseError": ("status",),
+    "httpx.HTTPStatusError": ("response", "status_code"),
+    "requests.exceptions.HTTPError": ("response", "status_code"),
+    "urllib.error.HTTPError": ("code",),
+}
+"""Where the errors of well-known clients have the HTTP status of the answer."""
 
 
 def is_transient(error: BaseException, also: tuple[type[BaseException], ...] = ()) -> bool:
@@ -57,15 +64,24 @@ def raise_transient(operator: str, error: Exception, also: tuple[type[Exception]
 def _is_transient(error: BaseException) -> bool:
     if isinstance(error, Retry | ConnectorUnavailable | ConnectionError | TimeoutError):
         return True
-    if isinstance(error, urllib.error.HTTPError):
-        return error.code in _STATUSES
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
+    for name in names:
+        if name in _WITH_STATUS:
+            return _status(error, _WITH_STATUS[name]) in _STATUSES
     if isinstance(error, urllib.error.URLError):
         return isinstance(error.reason, BaseException) and _is_transient(error.reason)
     if isinstance(error, socket.gaierror):
         return error.errno == socket.EAI_AGAIN
     if isinstance(error, OSError) and error.errno in _UNREACHABLE:
         return True
-    return any(f"{kind.__module__}.{kind.__qualname__}" in _OF_LIBRARIES for kind in type(error).__mro__)
+    return any(name in _OF_LIBRARIES for name in names)
+
+
+def _status(error: BaseException, path: tuple[str, ...]) -> object:
+    value: object = error
+    for name in path:
+        value = getattr(value, name, None)
+    return value
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -222,6 +222,41 @@ def test_errors_of_connections_are_transient_and_others_are_not(error, transient
     assert is_transient(error) is transient
 
 
+class Answer:
+    def __init__(self, status: int) -> None:
+        self.status_code = status
+
+
+def httpx_error(status):
+    """An error like the one of httpx, which the tests do without."""
+    error = type("HTTPStatusError", (Exception,), {"__module__": "httpx"})()
+    error.response = Answer(status)
+    return error
+
+
+def aiohttp_error(status):
+    error = type("ClientResponseError", (Exception,), {"__module__": "aiohttp.client_exceptions"})()
+    error.status = status
+    return error
+
+
+def requests_error(status):
+    requests = pytest.importorskip("requests")
+    return requests.exceptions.HTTPError("no", response=Answer(status) if status else None)
+
+
+@pytest.mark.parametrize("raised", [httpx_error, aiohttp_error, requests_error])
+def test_a_status_that_asks_to_try_again_is_transient_in_every_client(raised):
+    assert is_transient(raised(503))
+    assert is_transient(raised(429))
+    assert not is_transient(raised(500))
+    assert not is_transient(raised(404))
+
+
+def test_an_error_without_an_answer_is_not_transient():
+    assert not is_transient(requests_error(None))
+
+
 def test_an_error_that_was_raised_from_a_transient_one_is_transient():
     wrapped = ValueError("no price")
     wrapped.__cause__ = TimeoutError()
