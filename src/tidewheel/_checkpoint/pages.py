@@ -178,7 +178,7 @@ class StoredPage(Mapping[int, ShardParts]):
 
 
 class PageReader:
-    """Reads the pages of one stream, with a cache per process: most pages are those of the last commit."""
+    """Reads the pages of one stream, with a cache per process: most pages do not change from commit to commit."""
 
     _held: dict[tuple[str, FileRef], StoredPage] = {}  # noqa: RUF012
     _bytes = 0

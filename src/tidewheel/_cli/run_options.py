@@ -144,7 +144,7 @@ def _from_file(config: Path | None, profile: str | None, names: Collection[str])
 
 
 def _from_old_options(trigger: str | None, bounded: bool) -> dict[str, Any]:
-    """Return what the options of version 0.1 mean, and print how they are written now."""
+    """Translate the options of version 0.1, and print their new forms."""
     if trigger is None and not bounded:
         return {}
     options = from_trigger(trigger, bounded)

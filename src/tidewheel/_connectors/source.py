@@ -199,7 +199,7 @@ class Source(ABC, Generic[Record]):
 
 
 def smaller(one: int | None, other: int | None) -> int | None:
-    """Return the smaller of two limits, of which either may be absent.
+    """Return the smaller of two limits; either may be None.
 
     >>> smaller(None, 3), smaller(2, 3), smaller(None, None)
     (3, 2, None)

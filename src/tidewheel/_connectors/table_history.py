@@ -31,7 +31,7 @@ class TableFile(NamedTuple):
     """Unique in the version, for messages and for the order of files that begin with the same value."""
     size: int
     low: Any = None
-    """What the files are ordered by: the lowest value of the column `order`, or else when the file was written."""
+    """The sort key of the files: the lowest value of the column `order`, or else the time when the file was written."""
 
 
 class TableVersion(ABC):

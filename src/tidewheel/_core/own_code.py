@@ -39,7 +39,7 @@ def _digest(sums: Mapping[str, int]) -> str:
 def check_same_code(driver: str) -> None:
     """Refuse to run a task if the driver runs other code; `driver` is the driver's digest.
 
-    Code of two versions may disagree on what a batch is, and so lose state.
+    Code of two versions may process a batch differently, and so lose state.
     """
     if driver != own_code():
         raise ConfigError(

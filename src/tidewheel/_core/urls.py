@@ -1,7 +1,7 @@
 """URLs that may contain a password: parsed once, and shown without it.
 
-A `Url` holds a user's text. Whatever prints it, be it `str`, `repr`, an f-string or a dataclass that contains it, shows
-no user, no password and no settings. `Url.server` parses it as the URL of a server, with everything decoded.
+A `Url` holds a user's text. When it is printed, by `str`, `repr`, an f-string or as a field of a dataclass, it shows no user,
+no password and no settings. `Url.server` parses it as the URL of a server, with everything decoded.
 """
 
 from __future__ import annotations

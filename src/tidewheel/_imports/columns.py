@@ -32,7 +32,7 @@ class StateColumns:
     def fields(self, names: Sequence[str], where: str) -> dict[str, str]:
         """Return the columns with state, each with the name that the step's state has for it.
 
-        A `ConfigError` if a column is not there; `where` is what the columns are of.
+        Raise a `ConfigError` if a column is missing; `where` names the owner of the columns.
         """
         there = f"the columns are {', '.join(names)}"
         if self.key not in names:

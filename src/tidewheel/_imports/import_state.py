@@ -117,7 +117,7 @@ def _of_parquet(path: str) -> _Columns:
 
     def batches() -> Iterator[pa.RecordBatch]:
         with _naming(path):
-            # One file after the other, and little of it ahead of what is taken.
+            # Read one file after the other, and little ahead of the consumer.
             yield from found.to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
 
     with _naming(path):

@@ -180,7 +180,7 @@ def _sources(
 ) -> list[tuple[str, Position, list[SeenFile]]]:
     wanted = {name: entry.source for name, entry in entries.items() if name in sources}
     chosen = assigned(list(sources), wanted, list(read), "source")
-    # Of a source that is not continued, the job would read again what the state has already.
+    # A job that does not continue a source would read again the records that are already in the state.
     migrated.refused += unclaimed(chosen, read, "source")
     begin = []
     for name, number in chosen.items():

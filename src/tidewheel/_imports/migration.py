@@ -1,4 +1,4 @@
-"""What becomes of a Spark query's state and offsets in a job: which operator and source, and how states are mapped."""
+"""How a job continues a Spark query: the operator for each step, the source for each source, and the mapping of states."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FromSpark:
 
 
 Migrations = Mapping[str, "FromSpark | Callable[[SparkState], Any]"]
-"""By the name of a step or source. A function alone stands for `FromSpark(function)`."""
+"""By the name of a step or source. A function alone means `FromSpark(function)`."""
 
 
 def entries_of(migrations: Migrations, names: Sequence[str], where: str) -> dict[str, FromSpark]:

@@ -168,7 +168,7 @@ def _plain(found: Any) -> Any:
 
 
 def unexpired(found: Any, now_ms: int) -> tuple[Any, Any]:
-    """Return what of a variable with a TTL has not expired, None if nothing, and when it expires, in ns."""
+    """Return the part of a variable with a TTL that has not expired (None: nothing), and when it expires, in ns."""
     if isinstance(found, dict):
         at = found[_TTL]
         return (_plain(found["value"]) if at > now_ms else None), at * _MS

@@ -121,7 +121,7 @@ class CsvRows(TextRows):
     """Lines of a CSV file, after a first line with the names of the columns. The separator of .tsv files is a tab."""
 
     def __init__(self, path: str, columns: StateColumns, keys: ImportedKeys, check: CheckNames, expected: Any) -> None:
-        """Take also the type of the step's states, which the cells do not tell."""
+        """Take also the type of the step's states, which the cells do not show."""
         super().__init__(path, columns, keys, check)
         self._whole, self._record = type_info(expected), alone(expected)
         self.numbers_only: str | None = None
@@ -248,7 +248,7 @@ def _opened(path: str) -> Iterator[io.TextIOWrapper]:
 
 
 def _cell(info: inspect.Type) -> _Cell:
-    """Return what makes a value of a cell, or raises a `ValueError` with the type's name. `TypeError`: no cell can be one."""
+    """Return a function that parses a cell; it raises `ValueError` with the type's name. `TypeError`: no cell can be parsed."""
     if isinstance(info, inspect.UnionType):
         others = tuple(each for each in info.types if not isinstance(each, inspect.NoneType))
         if len(others) < len(info.types):

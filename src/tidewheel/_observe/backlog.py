@@ -14,7 +14,7 @@ class Backlog(NamedTuple):
 
     rows: int | None = None
     files: int | None = None
-    """The number of files of file sources, whose rows nobody has counted."""
+    """The number of files of file sources, whose rows are not counted."""
     seconds: float | None = None
     """The waiting time of the oldest waiting data."""
 

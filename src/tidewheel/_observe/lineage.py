@@ -47,7 +47,7 @@ class Dataset(NamedTuple):
 
 
 class Datasets(NamedTuple):
-    """What a job reads and writes."""
+    """The datasets that a job reads and writes."""
 
     inputs: Sequence[Dataset]
     outputs: Sequence[Dataset]
@@ -82,7 +82,7 @@ class Lineage:
         self._tell("START")
 
     def committed(self) -> None:
-        """Report that the run goes on, at most once a minute."""
+        """Report that the run continues, at most once a minute."""
         now = time.monotonic()
         if now - self._told_at >= _RUNNING_EVERY_S:
             self._told_at = now

@@ -27,7 +27,7 @@ class Behind(msgspec.Struct, frozen=True, array_like=True):
     seconds: float = 0.0
     """How long the oldest of these rows has waited, as far as is known: it was first seen that long ago."""
     files: int | None = None
-    """For a file source, the number of waiting files; `rows` is then 0, because nobody has counted them."""
+    """For a file source, the number of waiting files; `rows` is then 0, because their rows are not counted."""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True):

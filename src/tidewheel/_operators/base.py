@@ -1,4 +1,4 @@
-"""What a step is: a description in the graph, and a process while a task runs."""
+"""The interface of a step: a description in the graph, and a process while a task runs."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ class Operator(ABC):
 
     @property
     def warns_of(self) -> str:
-        """The label of a counter of which the run warns whenever a commit has counted something; empty: none."""
+        """The label of a counter; the run warns whenever it has grown in a commit. Empty: none."""
         return ""
 
     @property

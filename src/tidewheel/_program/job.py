@@ -515,7 +515,7 @@ class Job:
         state: str | None = None,
         options: RunOptions | None = None,
     ) -> RunResult:
-        """Wait, ready to work, until the run that has the job is gone; then take the job over and run it until it ends.
+        """Run a standby: wait, ready to work, until the job's current run is gone, then take over the job and run it.
 
         Meanwhile Spark runs, the program is loaded, and local copies of the state follow the commits. A run is gone if it
         ended, or if its process does not renew its lease (`RunOptions(lease="5 s")`). A run that was only paused is fenced

@@ -36,7 +36,7 @@ MAPPED: Final = 384 << 20
 def folder_name(job: str, lineage: str) -> str:
     """Return the name of the folder for a job's local copies on this boot of this machine.
 
-    The runs of a fleet, `job/1`, `job/2`, share one folder: the parts of a shard have ascending labels, whoever holds
+    The runs of a fleet, `job/1`, `job/2`, share one folder: the parts of a shard have ascending labels, whichever run holds
     it.
     """
     return f"{quote(job.partition('/')[0], safe='')[:100]}-{lineage}-{boot_id()}"

@@ -271,7 +271,7 @@ class _Comparison:
             )
 
     def _undeclared(self, was: StateType, now: StateType, path: str, *frames: Frames) -> Convert | None:
-        """Compare types of which one is undeclared, with at most a default as a hint."""
+        """Compare two types if one of them is undeclared, with at most a default as a hint."""
         stored, today = (each.parts[0] if each.kind == ANY and each.parts else None for each in (was, now))
         if stored is not None and stored.kind == FIELDS:
             stored = msgspec.structs.replace(stored, kind=RECORD)

@@ -123,7 +123,7 @@ class Chain:
         if not removed:
             return []
         self._store.write(_name(removed[-1]), b"")
-        # Ascending, and with what earlier calls have emptied. A writer that looks back relies on this order.
+        # In ascending order, including records that earlier calls have emptied: a writer that looks back relies on this order.
         for number, size in entries:
             if number >= removed[-1]:
                 break

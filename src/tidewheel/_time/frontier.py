@@ -29,7 +29,7 @@ class Frontier(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 class Asked(msgspec.Struct, frozen=True, array_like=True):
     """How long the sources were polled for the data of a batch, in ns.
 
-    For a run that starts this is zero, because nobody polled before.
+    For a run that starts this is zero, because it has not polled yet.
     """
 
     waited: int = 0
@@ -40,7 +40,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
 
 Frontiers = Mapping[str, Frontier]
 Seen = Mapping[str, int | None]
-"""What one task saw of each input with data: the latest epoch, or None if there was none."""
+"""The latest epoch that one task saw of each input with data, or None if there was none."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _SECOND = 1_000_000_000
 _FIRST, _LAST = 1840, 2100
 """The years of a clock's table, which has all times that windows accept. Outside, the first or last offset holds."""
 _REACH = 8_000_000_000_000_000_000
-"""The times that can be converted, in ns from 1970: what is further is as good as infinitely far."""
+"""The times that can be converted, in ns from 1970: times outside count as infinitely far."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,7 +99,7 @@ class Panes:
         return np.where(oldest >= 0, self._instants(ends), self.dropped(panes))
 
     def _local(self, epoch: Ints | int) -> Ints | int:
-        """Return the last time that clocks show before they show what follows an epoch."""
+        """Return the last local time that clocks show before the time after an epoch."""
         clock = self.windows.clock
         return epoch if clock is None else clock.local(np.clip(epoch, -FAR - _LONG, FAR + _LONG) + 1) - 1
 

@@ -183,7 +183,7 @@ class Site:
         self._names = _Remembered(self._found, _JOBS_SECONDS)
 
     def names(self) -> list[str]:
-        """Return the names of the jobs, including those of which only the history is left."""
+        """Return the names of the jobs, including jobs with only their history left."""
         return self._names.get()
 
     def job(self, name: str) -> JobSite:

@@ -56,8 +56,8 @@ class Origin(NamedTuple):
 def exact_columns(values: list[Any], origin: Origin | None = None) -> tuple[Shape, pa.RecordBatch] | None:
     """Return plain values, or dicts, rows or records of plain fields, as columns with the shape that restores them, else None.
 
-    They must have one type, dicts the same keys in the same order. `origin` has what the values of as many messages
-    were made from: an unchanged field reuses its column, whatever its type.
+    They must have one type, dicts the same keys in the same order. `origin` has, for each value, the message that it
+    was made from: an unchanged field reuses its column, of any type.
     """
     array = optional_array(values)
     if array is not None:

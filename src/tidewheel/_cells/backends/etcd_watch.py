@@ -45,7 +45,7 @@ class Delivered(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """The data of a member at a heartbeat, and what its stream had delivered by then."""
+    """The data of a member at a heartbeat, and the data that its stream had delivered by then."""
 
     newest: int
     """The newest revision at which one of the keys was put."""

@@ -99,7 +99,7 @@ class _OldFile(NamedTuple):
 
 
 class _Merge:
-    """What a publication changes in the files of a table."""
+    """The changes of a publication to the files of a table."""
 
     def __init__(self, actions: TableActions, keys: KeySet, who: str) -> None:
         self._actions, self._who = actions, who

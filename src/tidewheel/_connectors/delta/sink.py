@@ -197,7 +197,7 @@ class Delta(CompactingSink):
         table = self.location.open(f"sink {sink!r}")
         if table is None:
             return []
-        # The client lists what no version within the retention of the table names, and what is older than that.
+        # The client lists files that are older than the table's retention and that no version within it refers to.
         unnamed = self.location.explained(f"sink {sink!r}", functools.partial(table.vacuum, dry_run=True, full=True))
         found = [path for path in unnamed if is_output(path, job, sink)]
         for path in () if dry_run else found:

@@ -33,7 +33,7 @@ _LINES = frozenset({"csv", "json", "text"})
 
 
 def format_by_name(name: str) -> str | None:
-    """Return the format that a file's extension stands for; None if it is unknown.
+    """Return the format of files with this file's extension; None if it is unknown.
 
     >>> format_by_name("part-0.snappy.parquet"), format_by_name("clicks.jsonl.gz"), format_by_name("clicks")
     ('parquet', 'json', None)

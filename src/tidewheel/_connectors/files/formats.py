@@ -64,7 +64,7 @@ class CheckedFile(io.FileIO):
         super().close()
 
     def __del__(self) -> None:
-        # A failed task leaves its files to the garbage collector; its worker goes on and must not run out of descriptors.
+        # A failed task leaves its files to the garbage collector; its worker continues and must not run out of descriptors.
         self.discard()
 
 

@@ -161,7 +161,7 @@ def _has(signs: npt.NDArray[np.uint8], word: bytes) -> bool:
 
 
 def _is_fast(kind: pa.DataType) -> bool:
-    """Return whether Arrow reads values of this type by our rules, or as text of which `converted` makes them."""
+    """Return whether Arrow reads values of this type by our rules, or as text that `converted` can convert."""
     if kinds.is_struct(kind):
         return all(
             _is_fast_leaf(child.type) or (kinds.is_nested(child.type) and _is_fast(child.type)) for child in kind

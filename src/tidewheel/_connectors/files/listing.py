@@ -32,7 +32,7 @@ class Pattern(NamedTuple):
     """Which files below a root are listed."""
 
     glob: str | None = None
-    """What names of files must match."""
+    """The patterns that names of files must match."""
     recursive: bool = False
     """Whether files of all folders are listed; otherwise those of the root and of folders like `day=7`."""
 
@@ -88,12 +88,12 @@ def listing(path: str, pattern: Pattern, *, watches: bool = False) -> Listing:
     local = local_path(path)
     if local is not None:
         return LocalListing(local, pattern, _LARGE if watches else None)
-    # Spark's users write s3a for what all others call s3.
+    # Users of Spark write s3a for s3.
     return StoreListing(open_store(re.sub("^s3[an]:", "s3:", path)), pattern)
 
 
 class _Folder(NamedTuple):
-    """What the last look at a folder has found."""
+    """The result of the last look at a folder."""
 
     changed: int
     """When the folder had changed last."""
@@ -289,12 +289,12 @@ class StoreListing(Listing):
 
 
 def is_glob(path: str) -> bool:
-    """Return whether a path has signs that stand for several names."""
+    """Return whether a path has wildcards."""
     return glob.has_magic(path) or "{" in path
 
 
 def _braces(pattern: str) -> list[str]:
-    """Return the patterns that one with braces stands for.
+    """Return a pattern with braces as patterns without them.
 
     >>> _braces("*.{csv,tsv}")
     ['*.csv', '*.tsv']

@@ -70,7 +70,7 @@ _REMOVED = {
 
 @dataclass(frozen=True)
 class FileOptions:
-    """What a program says about the files of a source."""
+    """The settings of a program for the files of a source."""
 
     limits: Limits
     pattern: Pattern
@@ -165,7 +165,7 @@ def file_options(limits: Limits, pattern: Pattern, options: Mapping[str, Any]) -
 
 
 def _known(name: str, value: Any) -> str:
-    """Return an option as it is spelt here; refuse one that is not there."""
+    """Return an option in our spelling; refuse unknown options."""
     spelt = next((known for known in _ALL if known.lower() == name.lower()), None)
     if spelt is not None:
         return spelt

@@ -31,7 +31,7 @@ class OrcSplit(ColumnarSplit):
         with self.file.opened("an ORC file") as opened:
             file = orc.ORCFile(opened)
             fitting = _fitting(self.file.shown, file.schema, self.columns)
-            # Without any column Arrow would tell of no record at all.
+            # Without any column Arrow would return no records.
             wanted = fitting.wanted(self.only) or file.schema.names[:1]
             for stripe in range(*(self.units or (0, file.nstripes))):
                 batch = file.read_stripe(stripe, columns=wanted)

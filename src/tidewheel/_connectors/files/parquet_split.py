@@ -86,7 +86,7 @@ def _fitting(path: str, file: parquet.ParquetFile, columns: pa.Schema) -> Fittin
 
 
 def _check_calendar(path: str, metadata: Mapping[bytes, bytes]) -> None:
-    """Refuse files whose days before 1582 are of another calendar: those of Spark 2, and those that say so."""
+    """Refuse files whose days before 1582 use another calendar: files of Spark 2, and files that are marked so."""
     version = metadata.get(_SPARK_VERSION, b"")
     if version.startswith((b"1.", b"2.")) or any(name in metadata for name in _LEGACY_CALENDAR):
         raise StepError(

@@ -63,7 +63,7 @@ class FilesReader(SourceReader):
         by_name_only: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take what lists the files and what makes splits of them; `by_name_only`: equal names in other folders are one file."""
+        """Take the listing and the maker of splits. With `by_name_only`, equal names in several folders are one file."""
         self.schema = splits.schema
         self._listing, self._limits, self._splits = listing, limits, splits
         self._watched = listing.again()

@@ -63,7 +63,7 @@ def files(
 
 
 def whole_files(path: str | os.PathLike[str]) -> list[str]:
-    """Return the output files in a folder or store, by their paths in it: those of commits that are there as a whole.
+    """Return the output files in a folder or store, by their paths in it. Files of incomplete commits are left out.
 
     One file, the marker, decides for a whole commit. Without this, readers see whole files, and of the newest commit for a
     moment perhaps not all of them.
@@ -98,7 +98,7 @@ class Files(CompactingSink):
         if compression not in _CODECS:
             raise ConfigError(f"a files sink knows the compressions {', '.join(_CODECS)}, not {compression!r}")
         store = open_store(os.fspath(path))
-        # A local path means the same in every task, wherever that stands.
+        # An absolute path, because tasks may have other working directories.
         self.path = store.root if isinstance(store, FileStore) else store.url
         self.format: Format = format
         self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
@@ -214,7 +214,7 @@ class Files(CompactingSink):
         place = place_at(self.path)
         over = TargetFolder(place, over_stream(job), sink)
         over.mark(max(runs))
-        # Without it, what runs that are over have published would not count as whole.
+        # Without it, the output of ended runs would not count as complete.
         place.sync([over.own])
         faults.point(OVER)
         for stream in streams_of(job, runs):

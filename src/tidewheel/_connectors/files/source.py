@@ -158,7 +158,7 @@ class FileSource(Source):
         return absent_columns(listed_files(self.path, self.options.pattern), fields)
 
     def _declared_columns(self) -> pa.Schema | None:
-        """Return the columns that the program declares, None if the files tell theirs; refuse what the format cannot have."""
+        """Return the declared columns, or None if the files have their own; refuse columns that the format cannot have."""
         if self.schema is None:
             if self.format == "text":
                 return declared_schema("value string")
@@ -205,7 +205,7 @@ class FileSource(Source):
         return Taken(len(seen), min((file.modified_ms for file in seen), default=None)).position()
 
     def _columns(self, found: Listing) -> pa.Schema:
-        """Return the columns of the records: those declared or those of the first file, and those that are folders."""
+        """Return the columns of the records: the declared ones or those of the first file, then the partition columns."""
         there = sorted(found.files(TakenFiles()))
         columns = self._declared_columns()
         if columns is None:

@@ -1,4 +1,4 @@
-"""Values of a column from text: the one definition of which texts a column of a CSV or JSON file takes.
+"""Values of a column from text: the only definition of the texts that a column of a CSV or JSON file accepts.
 
 docs/files.md has the same rules for readers. Whatever parses a file in a faster way must give these values, or leave the
 text to `converted`.
@@ -44,7 +44,7 @@ class TextForm:
 
 @dataclass(frozen=True)
 class TimePattern:
-    """A user's pattern of times, such as `dd/MM/yyyy HH:mm`, as a pattern of text and the ISO 8601 text that it stands for."""
+    """A user's pattern of times, such as `dd/MM/yyyy HH:mm`, as a regular expression and the ISO 8601 text of its matches."""
 
     pattern: str
     expression: str
@@ -186,7 +186,7 @@ def _floats(texts: pa.Array, kind: pa.DataType, form: TextForm) -> pa.Array:
     _check(f"({_NUMBER}|{_NOT_FINITE})", texts, kind, form)
     found = texts.cast(kind)
     finite = pc.is_finite(found)
-    # A number that is too large becomes infinite, which only its text tells from one that was written so.
+    # A number that is too large becomes infinite; only the text shows whether it was written as infinite.
     if pc.all(finite).as_py() is False:
         _check(_NOT_FINITE, texts.filter(pc.invert(finite)), kind, form)
     return found

@@ -69,7 +69,7 @@ class IcebergMerge(MergedTable, Iceberg):
 
 
 class _Merge:
-    """What a publication changes in the files of a table."""
+    """The changes of a publication to the files of a table."""
 
     def __init__(self, entries: TableEntries, publication: Publication, keys: KeySet) -> None:
         self._entries, self._publication = entries, publication

@@ -57,8 +57,8 @@ def chain(
     - `overlap`: for a time column, by how much the times of records may be after those that Kafka has for them. The topic is
       read from that much earlier on, and records before the seam are left out.
 
-    The first commit has the seam, which never changes afterwards. A topic that does not reach back to the seam is an error
-    before that commit, unless `kafka(lost=…)` allows a gap.
+    The first commit records the seam, which never changes afterwards. If the topic no longer has the records right after the
+    seam, the first start fails before that commit, unless `kafka(lost=…)` allows a gap.
     """
     if not isinstance(first, Source) or not first.has_reader:
         raise ConfigError(f"a chain begins with a source such as files(…), not {first!r}")

@@ -94,7 +94,7 @@ class KafkaLog(Log):
     """
 
     def __init__(self, topics: Topics) -> None:
-        """Take what to read. Nothing is contacted yet."""
+        """Take the settings. Nothing is contacted yet."""
         self._topics, self._connection = topics, topics.connection
         self._errors, self._ids = LastError(), TopicIds(topics.connection)
         self._planner: Any = None

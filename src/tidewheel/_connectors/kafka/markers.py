@@ -213,7 +213,7 @@ class MarkerTopic:
 
 
 def keys_of(name: str) -> tuple[bytes, bytes, bytes]:
-    """Return the keys under which a sink writes to the marker topic: of markers, of notes, and of what it drops."""
+    """Return the keys under which a sink writes to the marker topic: of markers, of notes, and of dropped messages."""
     return name.encode(), f"{name} noted".encode(), f"{name} dropped".encode()
 
 

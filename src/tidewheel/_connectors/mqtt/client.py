@@ -22,7 +22,7 @@ _REFUSED = {"Bad user name or password", "Not authorized"}
 class MqttConnection(Closing):
     """A connection to the broker at a URL, as `mqtt_broker` reads it. `url` is the URL without user and password.
 
-    With `keep`, the broker keeps the session of the `client_id` while nobody is connected: its subscriptions and the
+    With `keep`, the broker keeps the session of the `client_id` while no client is connected: its subscriptions and the
     messages that were not acknowledged. Every connect subscribes to `topics` with QoS 1. The network thread calls
     `on_message` with the client and the message; only `client.ack` acknowledges a message. `on_message` may be called
     before the constructor returns: a broker may first send the messages it has kept, and wait for their

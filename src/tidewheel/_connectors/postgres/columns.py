@@ -28,7 +28,7 @@ _TYPE = b"postgres"
 _CREATED = re.compile(
     r"boolean|bigint|integer|numeric(\(\d{1,4}, -?\d{1,4}\))?|double precision|real|timestamp(tz)?|date|time|bytea|jsonb|text"
 )
-"""What `created_type` returns."""
+"""The column types that `created_type` returns."""
 _ZERO_IN_JSON = r"(^|[^\\])(\\\\)*\\u0000"
 _to_json = msgspec.json.Encoder().encode
 

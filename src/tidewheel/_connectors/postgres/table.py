@@ -328,7 +328,7 @@ WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdroppe
 ORDER BY a.attnum
 """
 _PERSISTENCE = "SELECT relpersistence::text, relkind::text FROM pg_class WHERE oid = to_regclass(%(table)s)"
-# Only what ON CONFLICT can infer from the columns alone.
+# Only unique indexes that ON CONFLICT can find by the columns alone.
 _UNIQUE = """
 SELECT array_agg(a.attname::text ORDER BY array_position(i.indkey::int2[], a.attnum)) FROM pg_index i
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])

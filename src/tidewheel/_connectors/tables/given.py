@@ -1,4 +1,4 @@
-"""Reference tables from rows that the program has, or that a function returns; and the source that an argument stands for."""
+"""Reference tables from rows of the program or of a function; and the conversion of an argument to a table's source."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class FunctionTable(TableSource):
 
 
 def as_table_source(name: str, source: Any) -> TableSource:
-    """Return the source that an argument of `Job.table` stands for."""
+    """Return the source for an argument of `Job.table`."""
     if isinstance(source, TableSource):
         return source
     if isinstance(source, str | os.PathLike):

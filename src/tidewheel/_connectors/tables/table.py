@@ -28,7 +28,7 @@ class TableSource(ABC):
         """Return a short text for messages, without credentials."""
 
     def fingerprint(self) -> str | None:
-        """Return a text that changes when the rows may have changed; None: only reading them tells."""
+        """Return a text that changes when the rows may have changed; None: only reading them shows it."""
         return None
 
 

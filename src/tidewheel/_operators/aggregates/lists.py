@@ -12,7 +12,7 @@ from tidewheel._operators.aggregates.aggregator import Aggregator
 from tidewheel._operators.aggregates.groups import Groups, Ints, groups_of, list_array, list_sizes
 
 _DENSE = 8
-"""How many possible pairs of group and value a row may stand for, in a table of all pairs."""
+"""The maximum size of a table of all pairs of group and value, as pairs per row."""
 
 
 class Distinct(Aggregator):

@@ -80,7 +80,7 @@ def packed_list(rows: Sequence[Sequence[int | float]], size: int) -> bytes:
 
 
 class Rewriting:
-    """Convert the stored rows of a key into rows of the current numbers. What was not stored starts as 0, or empty.
+    """Convert the stored rows of a key into rows of the current numbers. Numbers that were not stored start as 0, or empty.
 
     The first `before` numbers of a row stay unchanged. With `single`, a row without states is stored without its list.
     """

@@ -95,7 +95,7 @@ def _step(before: tuple[PatternStep, ...], name: Any, condition: Any, times: Any
 
 
 class Match(msgspec.Struct, Generic[Value], frozen=True):
-    """What a pattern has matched: the first and the last time, and the values of each step, by its name.
+    """The match of a pattern: the first and the last time, and the values of each step, by its name.
 
     `complete` is False if the time limit has passed before the last step; the steps that are missing have no values.
     """

@@ -1,4 +1,4 @@
-"""CallQueue: the values of a batch that wait for their calls, of which a bounded number is in flight."""
+"""CallQueue: the values of a batch that wait for their calls; a bounded number of calls is in flight."""
 
 from __future__ import annotations
 

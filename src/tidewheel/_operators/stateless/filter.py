@@ -16,7 +16,7 @@ from tidewheel._operators.field_getter import check_field
 from tidewheel._values import Batch, Shape
 
 Judged = Callable[[Context, Batch, npt.NDArray[np.bool_]], None]
-"""Handles messages of which a condition is known."""
+"""Handles messages together with the result of a condition for each."""
 
 
 def keep_true(context: Context, batch: Batch, kept: npt.NDArray[np.bool_]) -> None:

@@ -140,7 +140,7 @@ class _Best(Combiner):
         firsts = np.flatnonzero(new)
         lasts = np.append(firsts[1:], len(order)) - 1
         least = numbers[np.minimum(firsts + self.n - 1, lasts)][np.cumsum(new) - 1]
-        # NaN is not less than anything, so such records go on.
+        # NaN is not less than anything, so such records pass.
         return batch.take(np.sort(order[~(numbers < least)]).tolist())
 
 

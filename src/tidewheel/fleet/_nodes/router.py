@@ -63,8 +63,8 @@ class Router:
     **Names.** Without a `producer` the router uses a unique name, which the inbox forgets afterwards. With one, it
     continues after the last event stored under that name. With `replay=True` the program passes the same events in the
     same order as before, from the first one on, and stored events are skipped. With `own_numbers=True` the program
-    passes a growing number with each event; an event whose number is not above the last stored number of its shard is
-    skipped, so the program can start anywhere before that.
+    passes a growing number with each event. Events up to the last stored number of their shard are skipped, so the
+    program can begin again with any earlier event.
     """
 
     def __init__(
