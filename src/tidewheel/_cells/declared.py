@@ -113,8 +113,7 @@ class ValueCodec(Generic[T]):
             return value
         except Exception as error:
             raise Encoding(
-                f"what was written to {where} is not {with_article(name)}: {_reason(error)}; its writer declares the type "
-                "otherwise"
+                f"the value at {where} is not {with_article(name)}: {_reason(error)}; its writer declares another type"
             ) from error
 
 

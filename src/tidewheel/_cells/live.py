@@ -112,7 +112,7 @@ class JobCell(Generic[T]):
 
         def _refuse_change(self):
             raise AttributeError(
-                f"the cell {self.name!r} is what the functions of the job read, by .value; elsewhere {self._by_others()}"
+                f"the functions of the job read the cell {self.name!r} by .value; elsewhere {self._by_others()}"
             )
 
     def encode(self, value: T) -> bytes:

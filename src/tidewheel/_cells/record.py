@@ -51,7 +51,7 @@ def decode(data: bytes, where: str) -> CellRecord:
         record = _decode(data)
     except UNDECODABLE as error:
         raise CorruptError(
-            f"what stands at {where} is not a cell's record ({error}); something else writes there: "
+            f"the data at {where} is not a cell's record ({error}); another program writes there: "
             "give cells a place of their own"
         ) from None
     if record.format > FORMAT:

@@ -153,8 +153,8 @@ class Group:
         strange = next((shard for shard in read if shard % count != place), None)
         if strange is not None:
             raise CorruptError(
-                f"{what} of group {place} of {count} has the shard {strange}, which is in a group that it is not of; it was not "
-                "written by this format"
+                f"{what} of group {place} of {count} has the shard {strange}, which belongs to another group; it was not written "
+                "by this format"
             )
         return read
 

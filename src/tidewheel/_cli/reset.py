@@ -50,7 +50,8 @@ def reset(
         job.state = state
     if job is None and output:
         raise ConfigError(
-            f"what sinks published is known to the program: tidewheel reset PROGRAM.py --output, in place of {target}"
+            f"only the program knows its sinks: to delete their output, name it instead of {target}, as in "
+            "tidewheel reset PROGRAM.py --output"
         )
     place = _place(job, target, state, cells)
     check_stopped(place)

@@ -82,12 +82,12 @@ def check_void(plan: Plan, newest: Manifest, drop_unpublished: Collection[str]) 
         leave = f"leave this output in place with --drop-unpublished {name} (drop_unpublished=[{name!r}])"
         if name not in sinks:
             raise StateError(
-                f"{what} the program lacks the sink {name!r}, which has published output after it that is to be taken back. Run "
+                f"{what} the program lacks the sink {name!r}, which has published output after it that must be retracted. Run "
                 f"the program with that sink once more, or {leave}"
             )
         if not is_place(place, sinks[name].place()):
             raise StateError(
-                f"{what} the sink {name!r} has published output after it that is to be taken back from {place}. The sink is "
+                f"{what} the sink {name!r} has published output after it that must be retracted from {place}. The sink is "
                 f"{sinks[name].place()} now. Run the program once more with the sink as it was, and change the sink then; or "
                 f"{leave}"
             )

@@ -337,7 +337,7 @@ class ChainRun(ABC):
         try:
             collect(self.checkpoints, grace=self.job.grace)
         except (CorruptError, NotFound) as error:
-            _LOG.warning("nothing is collected while what a kept checkpoint needs is not known: %s", error)
+            _LOG.warning("no files are collected while the files that a kept checkpoint needs are unknown: %s", error)
 
     def _need_not_commit(self, manifest: Manifest) -> bool:
         """Return whether a batch changed nothing. Raise `FencedError` if another run has committed, as a commit would."""

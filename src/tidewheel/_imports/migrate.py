@@ -113,7 +113,7 @@ def migrate(
     migrated = Migrated(folder.batch, _described(folder, found.values()))
     if folder.begun is not None:
         migrated.notes.append(
-            f"batch {folder.begun} was begun and not committed: the job reads it again. Remove what the query's sink has of it"
+            f"batch {folder.begun} was begun and not committed: the job reads it again. Remove its rows from the query's sink"
         )
     begin: list[tuple[str, Position, list[SeenFile]]] = []
     chosen: dict[str, int] = {}

@@ -89,8 +89,8 @@ def assigned(
     for name, number in chosen.items():
         if number is None and (len(numbers) != 1 or len(chosen) != 1):
             raise ConfigError(
-                f"the query has {len(numbers)} {what}s and the program {len(chosen)} names that could continue one: say for "
-                f"{name!r} which, with migrations = {{{name!r}: FromSpark({what}=0)}} in the program; --dry-run lists them"
+                f"the query has {len(numbers)} {what}s and the program {len(chosen)} names that could continue one: choose for "
+                f"{name!r} with migrations = {{{name!r}: FromSpark({what}=0)}} in the program; --dry-run lists the {what}s"
             )
         if number is not None and number not in numbers:
             there = ", ".join(map(str, numbers)) or "none"

@@ -199,7 +199,7 @@ class CsvRows(TextRows):
         except TypeError:
             declared = "is not known" if isinstance(info, inspect.AnyType) else f"is {type_name(info)}"
             raise StateError(
-                f"{self.file} is a CSV file, in which all is text, and what the column {column!r} is to become {declared}: "
+                f"{self.file} is a CSV file, whose cells are all text, and the type of the column {column!r} {declared}: "
                 "declare the type of the state (state=, or default=), plain for each column, or import JSON lines or Parquet"
             ) from None
 

@@ -53,7 +53,7 @@ class RunHistory:
             try:
                 sizes = History(self._store).sizes(self._job)
             except Exception as error:
-                _LOG.warning("what earlier runs noted of the state's size cannot be read: %s", error)
+                _LOG.warning("the size of the state that earlier runs recorded cannot be read: %s", error)
             else:
                 take(sizes)
 

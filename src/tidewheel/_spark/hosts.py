@@ -24,7 +24,7 @@ NEEDED = ("cloudpickle", "lmdb", "msgspec", "numpy", "obstore", "pandas", "pyarr
 """The packages without which no task of Tidewheel runs; Tidewheel itself is sent."""
 
 ADVICE = (
-    "Tidewheel and the program's own modules are sent, what they import must be installed on every host, or travel in a packed "
+    "Tidewheel and the program's own modules are sent. Install their dependencies on every host, or send them as a packed "
     "environment: --conf spark.archives=environment.tar.gz#environment with PYSPARK_PYTHON=environment/bin/python"
 )
 _MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")

@@ -91,7 +91,7 @@ class Changes:
                 found = find(job.checkpoints(), wanted.at)
                 return (
                     f"{wanted.job} goes back from checkpoint {head.sequence} to {found.sequence}, source offsets included. "
-                    "The next run takes back from its sinks what was published after it. The state of now stays as a "
+                    "The next run retracts the output that its sinks published after it. The present state stays as a "
                     "savepoint."
                 )
             case "rescale":

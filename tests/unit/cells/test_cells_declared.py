@@ -93,7 +93,7 @@ def test_a_value_other_than_an_int_is_refused(value):
 
 
 def test_a_value_by_a_writer_of_another_type_is_refused():
-    with pytest.raises(Encoding, match="what was written to cell x is not a Point"):
+    with pytest.raises(Encoding, match="the value at cell x is not a Point"):
         ValueCodec(Point).decode(ValueCodec(str).encode("text", "", ""), "cell x", "Point")
 
 

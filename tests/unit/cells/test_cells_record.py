@@ -17,7 +17,7 @@ def test_records_come_back_as_they_were(type_name, token, value, ticket, proof):
 
 @given(st.binary(max_size=50))
 def test_other_bytes_are_refused_by_name(data):
-    with pytest.raises(CorruptError, match="what stands at cell x is not a cell's record"):
+    with pytest.raises(CorruptError, match="the data at cell x is not a cell's record"):
         records.decode(b"\xc1" + data, "cell x")
 
 

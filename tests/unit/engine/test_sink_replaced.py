@@ -78,9 +78,9 @@ def test_void_output_is_taken_back_from_each_place_that_has_it(tmp_path):
     run(tmp_path, files(tmp_path, "new"), 3)
     stored = StoredJob("replaced", state=str(tmp_path / "state"))
     stored.restore(2)
-    with pytest.raises(StateError, match=rf"to be taken back from files in {tmp_path}/old. The sink is files in"):
+    with pytest.raises(StateError, match=rf"must be retracted from files in {tmp_path}/old. The sink is files in"):
         run(tmp_path, files(tmp_path, "new"), 4)
-    with pytest.raises(StateError, match=rf"to be taken back from files in {tmp_path}/new. The sink is files in"):
+    with pytest.raises(StateError, match=rf"must be retracted from files in {tmp_path}/new. The sink is files in"):
         run(tmp_path, files(tmp_path, "old"), 4)
     run(tmp_path, files(tmp_path, "new"), 4, drop_unpublished=["out"])
     assert (output(tmp_path, "old"), output(tmp_path, "new")) == ([1, 2], [3, 4])

@@ -60,9 +60,9 @@ def test_one_step_continues_the_only_operator():
 
 
 def test_several_operators_must_be_named():
-    with pytest.raises(ConfigError, match=r"2 operators .* say for 'a' which.*FromSpark\(operator=0\)"):
+    with pytest.raises(ConfigError, match=r"2 operators .* choose for 'a' with.*FromSpark\(operator=0\)"):
         assigned(["a", "b"], {}, [0, 1], "operator")
-    with pytest.raises(ConfigError, match=r"1 operators and the program 2 names .* say for 'a' which"):
+    with pytest.raises(ConfigError, match=r"1 operators and the program 2 names .* choose for 'a'"):
         assigned(["a", "b"], {}, [0], "operator")
     assert assigned(["a", "b"], {"b": None}, [3], "operator") == {"b": 3}
     assert assigned(["a", "b"], {"a": 1}, [0, 1], "operator") == {"a": 1}

@@ -170,7 +170,7 @@ def test_a_file_without_the_key_or_with_other_bytes_is_reported(tmp_path):
 def test_a_csv_file_needs_declared_types(tmp_path):
     file = written(tmp_path, "a.csv", "key,value\nada,1\n")
     for state in ({"default": dict}, {"state": list[int]}, {"state": int | str}):
-        with pytest.raises(StateError, match=r"in which all is text, and what the column 'value' is to become is"):
+        with pytest.raises(StateError, match=r"whose cells are all text, and the type of the column 'value' is"):
             job_of(tmp_path, **state).import_state("account", file)
 
 

@@ -284,5 +284,5 @@ def _decoded(data: bytes | None) -> Sent:
         return Sent() if not data else msgspec.json.decode(data, type=Sent)
     except UNDECODABLE as error:
         raise CorruptError(
-            f"what should be a sink's marker does not decode ({error}); something else wrote it"
+            f"a record in the place of a sink's marker does not decode ({error}); another program wrote it"
         ) from None

@@ -28,7 +28,7 @@ _REFUSED = re.compile(
     r"authentication failed|no password supplied|does not exist|no pg_hba\.conf entry|not permitted|permission denied|certificate"
 )
 _GONE = ("08", "53", "57P", "40001", "40P01", "25P03")
-_WAY = "Correct the table, or what the user may do there, and start again"
+_WAY = "Correct the table, or the user's privileges there, and start again"
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 T = TypeVar("T")

@@ -351,8 +351,8 @@ class Router:
         )
         return NotTaken(
             f"the router of producer {self.producer!r} refuses the event, {others}: {self._undelivered()} events that were taken "
-            f"before are kept and could not be delivered ({self._error}). Call flush() until it succeeds, then route again what "
-            "was not taken",
+            f"before are kept and could not be delivered ({self._error}). Call flush() until it succeeds, then route again the "
+            "events that were not taken",
             taken,
         )
 

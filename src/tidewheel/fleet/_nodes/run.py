@@ -46,8 +46,8 @@ def check_plan(plan: Plan, job: str) -> InboxSource:
     if len(plan.levels) > 2:
         keyed = [node.name for node in plan.nodes if node.operator.kind == "key_by"]
         raise GraphError(
-            f"job {job!r} has more than one keyed level ({', '.join(keyed)}): what follows the second key_by would have to "
-            "cross nodes. A fleet runs jobs with one; run this one on one Spark cluster with `tidewheel run`"
+            f"job {job!r} has more than one keyed level ({', '.join(keyed)}): messages after the second key_by would have to "
+            "cross nodes. A fleet runs jobs with one keyed level; run this job on one Spark cluster with `tidewheel run`"
         )
     sources = [node.operator.source for node in plan.nodes if isinstance(node.operator, SourceOperator)]
     first = sources[0]
