@@ -86,6 +86,6 @@ def test_b2_the_seeds_layout_is_exported_and_imported_byte_for_byte():
     ("changes", "named"),
     [({}, "topic"), ({"source_offsets": {}}, "metadata"), ({"epoch": None}, "epoch")],
 )
-def test_b2_what_the_seeds_layout_cannot_hold_is_refused_by_name(changes, named):
+def test_b2_checkpoints_that_the_seeds_layout_cannot_hold_are_refused_by_name(changes, named):
     with pytest.raises(StateError, match=named):
         to_seed(STATE.replace(**changes))

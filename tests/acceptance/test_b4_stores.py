@@ -91,7 +91,7 @@ def test_b4_k_below_1_is_an_error(keep):
         CheckpointStore.open("memory:never", keep=keep)
 
 
-def test_b4_a_store_keeps_what_an_ended_process_saved(tmp_path):
+def test_b4_a_store_keeps_the_checkpoints_of_an_ended_process(tmp_path):
     url = f"file://{tmp_path}"
     program = (
         "import sys\n"

@@ -272,7 +272,7 @@ def test_b8_retention_never_touches_a_savepoint(url):
     assert dict(StoredJob("orders", state=url).scan("sum")) == expected()
 
 
-def test_b8_a_dry_run_of_gc_lists_what_a_real_one_removes(local):
+def test_b8_a_dry_run_of_gc_lists_the_files_that_a_real_one_removes(local):
     run(totals(local, collect_every=1000))
     stored = StoredJob("orders", state=local)
     told = stored.gc(keep=1, grace="0 s", dry_run=True)

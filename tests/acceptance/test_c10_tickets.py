@@ -62,7 +62,7 @@ def test_c10_the_last_valid_value_stays_until_another_valid_one_comes(writer, re
     ],
     ids=["expired", "revoked", "forged", "other audience", "nonsense"],
 )
-def test_c10_what_makes_a_ticket_fail(writer, reader, ticket, reason):
+def test_c10_invalid_tickets_are_refused(writer, reader, ticket, reason):
     reader.require_ticket(TicketValidator(SECRET, audience="app", revoked={"stolen"}))
     assert reason in ignores(reader, writer.present(ticket).write(1))
     assert reader.is_empty()

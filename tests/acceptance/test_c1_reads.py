@@ -15,7 +15,7 @@ def test_c1_a_cell_never_written_is_empty(place):
     assert reader.version() == 0
 
 
-def test_c1_a_reader_elsewhere_sees_what_was_written(place):
+def test_c1_a_reader_elsewhere_sees_the_written_value(place):
     writer, reader = place.open().writer("x", str), place.open().reader("x", str)
     reader.when.reaches(writer.write("hello"), timeout=IN_TIME)
     assert reader.read() == reader.get() == "hello"

@@ -107,7 +107,7 @@ def test_c3_a_rewritten_value_matches_by_value_and_fails_by_version(writer, othe
     assert writer.compare_exchange(1, 3).applied
 
 
-def test_c3_equal_values_match_whatever_they_were_made_from(place):
+def test_c3_equal_values_match_even_if_made_from_other_objects(place):
     numbers = place.open().writer("float", float)
     numbers.write(1)
     assert numbers.compare_exchange(1.0, 2).applied

@@ -20,7 +20,7 @@ def test_e2_messages_up_to_the_last_epoch_go_to_the_late_stream(runner):
     assert [record["value"] for record in late_out.records] == [6, 11]
 
 
-def test_e2_late_messages_that_nobody_reads_are_counted(memory_runner):
+def test_e2_late_messages_without_a_reader_are_counted(memory_runner):
     from tidewheel.testing import MemoryRun
 
     job = memory_runner.job()

@@ -85,7 +85,7 @@ REAL = [
 ]
 
 
-def test_messages_that_were_dropped_on_the_way_are_among_those_of_the_key(ran):
+def test_dropped_messages_are_among_the_messages_of_the_key(ran):
     messages = traced(ran, "seen", "ada")
     assert [message.value.id for message in messages if message.dropped is None] == REAL
     lost = [(message.place["item"], message.dropped) for message in messages if message.dropped is not None]

@@ -216,7 +216,7 @@ class LeastCommon(agg.Aggregator):
     merge = fold
 
 
-def test_functions_with_the_key_columns_for_functions_expectations_and_ones_own_aggregates():
+def test_functions_with_the_key_expectations_and_custom_aggregates():
     def make():
         job = Job("program", n_shards=8, snapshot_every=2)
         records = job.source("in", iterable([named(0, 0)]))

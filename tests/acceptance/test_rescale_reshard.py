@@ -104,7 +104,7 @@ def test_a_checkpoint_from_before_can_be_restored(state):
         run.batch({"in": records(1)})
 
 
-def test_what_cannot_be_meant_is_refused(state):
+def test_impossible_reshards_are_refused(state):
     with pytest.raises(ConfigError, match="has 8 shards already"):
         reshard(JobPlace("job", state), 8)
     with pytest.raises(ConfigError, match="power of two"):

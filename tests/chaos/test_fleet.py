@@ -118,7 +118,7 @@ def _of(fleet: Processes, names: str) -> set[int]:
     return {shard for name in names for shard in _held(fleet, name)}
 
 
-def test_nodes_on_spark_one_of_which_is_killed(tmp_path):
+def test_a_node_on_spark_is_killed(tmp_path):
     """With folders for cells and inbox, as on one machine."""
     fleet, events = DemoFleet(tmp_path, f"{tmp_path}/cells", f"{tmp_path}/inbox"), 20_000
     try:

@@ -37,7 +37,7 @@ def _wrong(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     return [name for name, texts in differences(expected(PAYMENTS, OFFERS), found).items() if texts]
 
 
-def test_the_program_does_what_the_checker_expects(found):
+def test_the_program_passes_the_checker(found):
     assert all(found[name] for name in ("numbered", "windows", "pairs", "unanswered"))
     assert _wrong(found) == []
 

@@ -42,7 +42,7 @@ def test_every_kind_comes_up_once_and_then_as_often_as_it_weighs():
     assert Counter(dealt[3:]) == {"kill": 2, "disk full": 4, "restore": 6}
 
 
-def test_a_process_that_has_not_recovered_is_spared_while_other_faults_go_on():
+def test_a_process_that_has_not_recovered_gets_no_further_faults():
     slow, quick = Silent("slow"), Silent("quick")
     quick.committing.set()
     groups = [

@@ -83,7 +83,7 @@ def test_python_m_tidewheel_is_the_command():
     assert "checkpoints" in ended
 
 
-def test_the_list_of_public_names_is_what_the_modules_offer():
+def test_the_list_of_public_names_matches_the_modules():
     sections = re.split(r"^## ", (ROOT / "docs" / "api.md").read_text(), flags=re.M)
     listed = {
         heading.strip("`"): re.findall(r"^- `(\w+)`: \S", names, re.M)

@@ -102,7 +102,7 @@ def _copy(split: Split) -> Split:
     return pickling.loads(pickling.dumps(split))
 
 
-def test_by_offset_each_record_comes_once_whatever_the_history_has(topic, tmp_path):
+def test_by_offset_each_record_is_read_once(topic, tmp_path):
     seed = random.randrange(10**6)
     print("seed", seed)
     chance = random.Random(seed)

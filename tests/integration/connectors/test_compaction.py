@@ -92,7 +92,7 @@ def test_small_files_become_one_in_each_partition_and_no_row_changes(place, fill
     assert (place.files(), sorted(place.numbers())) == (4, _numbers(6))
 
 
-def test_the_command_reports_what_it_did(place, filled):
+def test_the_command_reports_its_changes(place, filled):
     shown = [CliRunner().invoke(app, place.command, catch_exceptions=False).output for _ in range(2)]
     assert shown == ["replaced 8 files by 2\n", "there are no small files to replace\n"]
     assert sorted(place.numbers()) == _numbers(5)
@@ -214,7 +214,7 @@ def test_files_that_another_writer_replaced_are_not_brought_back(tmp_path, harne
     assert sorted(place.numbers()) == [21, 30, 31]
 
 
-def test_what_cannot_be_compacted_is_refused(place, tmp_path):
+def test_sinks_without_compaction_are_refused(place, tmp_path):
     with pytest.raises(ConfigError, match=r"there is no (Delta|Iceberg) table"):
         place.sink().compact()
     with pytest.raises(GraphError, match="compact of a sink"):

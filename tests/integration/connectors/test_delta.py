@@ -345,7 +345,7 @@ def test_a_data_file_lost_before_publication_is_reported(harness, url):
     assert rows(url) == []
 
 
-def test_clients_can_rewrite_what_tasks_wrote(tmp_path, url, harnessed):
+def test_clients_can_rewrite_files_of_tasks(tmp_path, url, harnessed):
     """Clients look for the files of the log under their names, whatever the names of job and sink are."""
     added = harnessed(sinks.delta(url), str(tmp_path / "state"), job="or~ders %2F/17", name="the out=put")
     for sequence in (2, 3):

@@ -133,7 +133,7 @@ def test_lost_and_damaged_output_is_reported(harness, url):
         harness.publish(2, token)
 
 
-def test_what_failed_attempts_left_goes_with_the_next_publish(harness, url):
+def test_the_next_publication_removes_files_of_failed_attempts(harness, url):
     harness.stage(2, [{"n": "failed"}])
     harness.publish(2, harness.stage(2, [{"n": "good"}]))
     assert hidden(url) == ["published-00000000000000000002"]

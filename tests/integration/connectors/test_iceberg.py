@@ -316,7 +316,7 @@ def test_a_partition_that_the_library_cannot_compute_is_refused_by_name(harness,
         harness()
 
 
-def test_another_partition_spec_meanwhile_rewrites_what_tasks_wrote(harness, catalog):
+def test_staged_files_are_rewritten_after_a_change_of_the_partition_spec(harness, catalog):
     harness = harness()
     harness.publish(2, harness.stage(2, [{"n": 1, "s": "a"}]))
     token = harness.stage(3, [{"n": 2, "s": "b"}, {"n": 3, "s": "c"}])

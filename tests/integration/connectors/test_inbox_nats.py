@@ -29,7 +29,7 @@ def inbox(url):
         yield opened
 
 
-def test_what_is_appended_is_read_back_by_position(inbox, url):
+def test_appended_blocks_are_read_back_by_position(inbox, url):
     inbox.append("p", "s", [block(0, 1, b"1"), block(3, 1, b"2", b"3")])
     middle = inbox.end([0, 3])
     inbox.append("q", "s", [block(3, 1, b"4")])
@@ -199,7 +199,7 @@ def test_a_killed_server_loses_nothing_that_it_acknowledged(tmp_path):
             inbox.end([0])
 
 
-def test_what_cannot_be_an_inbox_is_refused(inbox, url):
+def test_invalid_inboxes_are_refused(inbox, url):
     with pytest.raises(ConfigError, match="there is no inbox"):
         open_inbox(url + "x")
     with pytest.raises(ConfigError, match="has 4 shards, not 8"):

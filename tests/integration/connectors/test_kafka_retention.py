@@ -43,7 +43,7 @@ class Forgetful(Topic):
         eventually(lambda: spanned(OffsetSpec.earliest()) == end)
 
 
-def test_a_job_begins_with_what_is_retained(real_kafka):  # noqa: F811
+def test_a_job_begins_with_the_oldest_retained_record(real_kafka):  # noqa: F811
     topic = Forgetful(real_kafka)
     topic.forget(3)
     topic.append([b"1"])

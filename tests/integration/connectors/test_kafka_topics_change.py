@@ -65,7 +65,7 @@ def test_a_recreated_topic_stops_the_job(topic, same_run):
 
 
 @pytest.mark.parametrize("recorded", ["start", "end"])
-def test_a_recreated_topic_stops_the_job_whatever_its_length(topic, recorded):
+def test_a_recreated_topic_of_any_length_stops_the_job(topic, recorded):
     topic.append([b"1", b"2", b"3"])
     start = DrivenSource(topic).start()
     positions = start if recorded == "start" else DrivenSource(topic).end(start)

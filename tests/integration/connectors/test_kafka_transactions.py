@@ -64,7 +64,7 @@ def everything(topic: ReadTopic, **settings: object) -> list[bytes]:
 
 
 @pytest.mark.parametrize("max_records", [None, 1, 3])
-def test_what_was_aborted_is_never_seen(topic, max_records):
+def test_aborted_transactions_are_never_read(topic, max_records):
     topic.append([b"1"])
     in_transaction(topic, [b"no", b"never"]).abort_transaction(30)
     in_transaction(topic, [b"2", b"3"]).commit_transaction(30)

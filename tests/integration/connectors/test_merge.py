@@ -191,7 +191,7 @@ def test_several_changes_of_a_key_count_as_the_last(harness, place, rows):
         assert rows() == [{"k": 2, "v": sequence}, {"k": 4, "v": sequence}]
 
 
-def test_random_changes_leave_what_a_dict_has(harness, place, rows, monkeypatch):
+def test_random_changes_give_the_rows_of_a_dict(harness, place, rows, monkeypatch):
     """Keys of two columns, in partitions between which rows move, with more rows than a task holds in memory."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -220,7 +220,7 @@ def test_random_changes_leave_what_a_dict_has(harness, place, rows, monkeypatch)
     assert rows() == sorted(kept, key=lambda row: [str(row[name]) for name in rows()[0]]) if kept else not rows()
 
 
-def test_files_without_a_changed_key_are_kept_and_files_without_other_rows_dropped(harness, place, rows):
+def test_files_without_changed_keys_stay_and_files_with_only_these_are_dropped(harness, place, rows):
     harness = harness()
     for sequence in (2, 3, 4):
         some = [{"k": sequence * 10 + n, "v": "old"} for n in range(3)]

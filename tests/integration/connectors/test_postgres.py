@@ -455,7 +455,7 @@ def test_numbers_of_the_types_that_arrow_does_not_compare_are_taken(harness, row
     assert rows() == [tuple(map(decimal.Decimal, ("1.50", "9.99", "999.999", "999.99"))), (None,) * 4]
 
 
-def test_what_just_fits_as_text_is_taken(harness, rows):
+def test_the_longest_text_that_fits_is_accepted(harness, rows):
     harness = harness("a varchar(4), b varchar(5), c varchar(10), d varchar(26), e varchar(4), f varchar(5)")
     moment = datetime.datetime(2026, 1, 1, 1, 2, 3, tzinfo=datetime.UTC)
     fitting = {"a": 0.25, "b": False, "c": datetime.date(2026, 1, 1), "d": moment, "e": b"a", "f": [1, 2]}

@@ -74,7 +74,7 @@ def test_an_empty_commit_does_not_call_it(harnessed):
     assert kept.calls == []
 
 
-def test_spark_reads_the_files_sink_and_not_what_is_staged(harnessed, tmp_path, spark):
+def test_spark_reads_published_files_but_no_staged_ones(harnessed, tmp_path, spark):
     harness = harnessed(sinks.files(tmp_path / "out", partition_by="p"), str(tmp_path / "state"))
     harness.publish(2, harness.stage(2, [{"p": "a/b", "n": 1}, {"p": None, "n": 2}]))
     harness.stage(3, [{"p": "c", "n": 3}])

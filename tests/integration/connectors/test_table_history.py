@@ -100,7 +100,7 @@ def read(source, position=None) -> list[dict]:
     return rows
 
 
-def test_a_job_reads_the_version_of_its_first_start_whatever_becomes_of_the_table(place):
+def test_a_job_reads_the_tables_version_of_its_first_start(place):
     for number in range(4):
         place.append(numbers(10 * number, 10 * number + 10))
     first = place.source(max_files=1).open()
@@ -202,7 +202,7 @@ def test_a_table_and_then_the_topic_give_each_record_once(place, kafka):
     assert {int(row["value"]) for row in found[: len(rows)]} == {int(row["value"]) for row in rows}
 
 
-def test_what_is_archived_after_the_seam_was_found_is_left_to_the_topic(place, kafka):
+def test_records_archived_after_the_seam_are_read_from_the_topic(place, kafka):
     topic = Topic(kafka)
     topic.append([b"%d" % n for n in range(30)])
     place.append(pa.Table.from_pylist(archived(topic, range(30), [4, 4, 4]), COLUMNS))

@@ -67,7 +67,7 @@ def test_a_checkpoint_of_one_run_is_read_under_the_run_s_name(fleet):
     assert set(run.keys("total")) < set(fleet.sent)
 
 
-def test_the_run_that_holds_all_shards_has_what_the_fleet_has(fleet):
+def test_a_run_with_all_shards_has_the_state_of_the_fleet(fleet):
     last = max(fleet.chains().runs.numbers())
     run = StoredJob(f"orders/{last}", state=fleet.store.url)
     assert dict(run.scan("total")) == expected(fleet), "it adopted what the others had"

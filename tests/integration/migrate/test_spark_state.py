@@ -119,7 +119,7 @@ def test_a_dry_run_shows_counts_and_samples_and_changes_nothing(tmp_path):
     assert "source in: continues source 0 (files): 1 files read" in told
 
 
-def test_a_dry_run_shows_what_cannot_be_migrated(tmp_path):
+def test_a_dry_run_lists_the_parts_that_cannot_be_migrated(tmp_path):
     status, told = dry_run(tmp_path, "windowed_aggregation")
     assert status == 1
     assert "refused: operator 0 (stateStoreSave) cannot be migrated" in told

@@ -188,7 +188,7 @@ os._exit(130)
 """A driver that is aborted while a process beside it is in a function that never returns."""
 
 
-def test_no_process_outlives_the_driver_whatever_it_does():
+def test_no_process_outlives_the_driver():
     driver = subprocess.run([sys.executable, "-c", ABORTED], capture_output=True, text=True, timeout=120)
     pid = int(driver.stdout)
     eventually(lambda: not Path(f"/proc/{pid}").exists(), "the end of the process")

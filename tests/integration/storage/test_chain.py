@@ -157,7 +157,7 @@ def test_a_record_that_is_newest_counts_although_its_base_was_trimmed(store, mon
     assert chain.numbers() == [4]
 
 
-def test_a_record_that_is_newest_counts_while_a_trim_removes_records_below_its_base(store, monkeypatch):
+def test_the_newest_record_stays_valid_while_a_trim_removes_older_ones(store, monkeypatch):
     chain, other = begun(store, 5), Chain(store, "chain")
 
     def interrupted(name):
@@ -260,7 +260,7 @@ def test_a_removed_chain_leaves_nothing_and_fences_paused_writers(store):
 
 
 @given(st.data())
-def test_whatever_is_left_of_a_removal_fences_every_late_writer(data):
+def test_the_remains_of_a_removal_fence_every_late_writer(data):
     """A removal is broken off at any step, a writer comes with any base, and the removal is finished."""
     store = open_store(f"memory:{uuid.uuid4()}")
     last = data.draw(st.integers(2, 6), label="last")

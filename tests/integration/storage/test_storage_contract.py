@@ -23,7 +23,7 @@ def store(request, tmp_path):
     return open_store(request.getfixturevalue("seaweedfs").url(str(uuid.uuid4())))
 
 
-def test_reads_what_was_written(store):
+def test_reads_return_written_objects(store):
     store.write("a/b", b"one")
     store.write("a/b", b"two")
     assert store.read("a/b") == b"two"

@@ -94,7 +94,7 @@ def test_a_run_that_died_before_it_had_finished_is_finished_by_the_next():
     assert starts(out) == [(0, 1)]
 
 
-def test_two_bounded_runs_emit_what_one_unbounded_run_emits_on_spark(spark, tmp_path):
+def test_two_bounded_runs_emit_the_output_of_one_unbounded_run_on_spark(spark, tmp_path):
     items = events(1, 5, 12, 25, 31, 47)
 
     def job(many, out, state):

@@ -295,7 +295,7 @@ def test_errors_say_where():
         {"counts": {1: 1, "a": 2}},
     ],
 )
-def test_what_cannot_be_held_is_refused_when_encoding(changes):
+def test_values_that_cannot_be_encoded_are_refused(changes):
     with pytest.raises(StateError, match="checkpoint 2 of stream 'orders' cannot be written"):
         encode(full_state().replace(**changes))
 

@@ -113,7 +113,7 @@ def test_memory_and_files_do_not_follow_the_size_of_the_state(tmp_path, work):
     assert max(sizes) < 2 * BOUND
 
 
-def test_what_a_batch_changes_is_in_files_of_bounded_size(tmp_path):
+def test_the_changes_of_a_batch_are_in_files_of_bounded_size(tmp_path):
     made = job(tmp_path, "many")
     with MemoryRun(made, parallelism=2) as run:
         run.batch({"in": [{"user": key, "n": value(key)} for key in range(2000)]})

@@ -290,7 +290,7 @@ def histories(seeds: range, make, steps: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("seeds", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_whatever_happens_an_acknowledged_event_is_read_once_and_in_order(seeds):
+def test_an_acknowledged_event_is_read_once_and_in_order(seeds):
     happened = histories(range(seeds), lambda: MemoryInbox(SHARDS), 30)
     assert happened["kill"] > seeds
     assert happened["trim"] > seeds

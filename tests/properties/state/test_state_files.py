@@ -34,7 +34,7 @@ def without_empty(shards: dict[int, Tables]) -> dict[int, Tables]:
 
 
 @given(shards, st.integers(1, 2000))
-def test_what_was_added_is_read_back(shards: dict[int, Tables], block_bytes: int) -> None:
+def test_added_entries_are_read_back(shards: dict[int, Tables], block_bytes: int) -> None:
     ref, data = state_file("f", shards, block_bytes)
     file = StateFile.of(data, ref)
     assert read_all(file) == without_empty(shards)
@@ -70,7 +70,7 @@ def test_the_same_items_give_the_same_bytes(shards: dict[int, Tables]) -> None:
 
 
 @given(shards)
-def test_parts_sum_up_what_each_shard_has(shards: dict[int, Tables]) -> None:
+def test_parts_have_the_number_of_keys_of_each_shard(shards: dict[int, Tables]) -> None:
     ref, data = state_file("f", shards)
     parts = StateFile.of(data, ref).parts(7)
     expected = {shard: sum(map(len, by.values())) for shard, by in without_empty(shards).items()}

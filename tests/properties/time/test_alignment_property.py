@@ -72,7 +72,7 @@ def test_one_source_with_new_data_is_never_held_back(frontiers, fed, waiting, mo
 
 
 @given(st.dictionaries(names, frontiers), clocked, st.sets(st.sampled_from(["x", "y", "z"])), st.integers(0, 60))
-def test_only_a_source_with_new_data_and_a_clock_that_is_not_idle_holds_others_back(frontiers, fed, waiting, most):
+def test_only_a_source_with_new_data_and_an_active_clock_holds_others_back(frontiers, fed, waiting, most):
     clocks = source_clocks(frontiers, NAMED, fed)
     holding = {by for _, by in leads(clocks, waiting).values()}
     assert holding <= waiting & {name for name, clock in clocks.items() if not clock.idle}

@@ -119,7 +119,7 @@ epochs = st.none() | st.integers(0, 5)
 
 
 @given(st.dictionaries(st.integers(0, 7), epochs), epochs)
-def test_shards_behind_and_the_delivered_epoch_say_what_each_shard_got(epochs_of, delivered):
+def test_shards_behind_and_the_delivered_epoch_give_each_shards_epoch(epochs_of, delivered):
     delivered = latest([*epochs_of.values(), delivered])
     lagging = shards_behind(epochs_of, delivered)
     assert all(epoch_of(shard, delivered, lagging) == epoch for shard, epoch in epochs_of.items())

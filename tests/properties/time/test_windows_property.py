@@ -120,7 +120,7 @@ def test_with_lateness_the_last_result_of_a_window_has_all_accepted_messages(com
 @pytest.mark.parametrize("windows", WINDOWS, ids=str)
 @settings(max_examples=20, deadline=None)
 @given(script=scripts(), partitions=st.integers(1, 3))
-def test_aggregates_are_what_folding_each_message_gives(windows, script, partitions):
+def test_aggregates_equal_a_fold_over_each_message(windows, script, partitions):
     model = modelled(script)
     lost = collect()
 

@@ -53,7 +53,7 @@ def test_a_record_of_an_older_version_has_no_author():
     assert records.decode(older, "x").author is None
 
 
-def test_older_versions_read_what_is_written_now():
+def test_older_versions_read_values_of_this_version():
     class Older(msgspec.Struct, array_like=True):
         format: int
         type_name: str
@@ -66,7 +66,7 @@ def test_older_versions_read_what_is_written_now():
     assert msgspec.msgpack.decode(data, type=Older).value == b"\x05"
 
 
-def test_what_newer_versions_add_is_passed_over():
+def test_fields_of_newer_versions_are_ignored():
     newer = [FORMAT, "int", b"token", b"\x05", None, None, ["ann", "web-1", "a", 1.5, "more"], "more"]
     assert records.decode(msgspec.msgpack.encode(newer), "x").author == authors.Author("ann", "web-1", "a", 1.5)
 

@@ -112,7 +112,7 @@ def sweep(checkpoints: StreamCheckpoints, **options):
     return collect(checkpoints, grace=0, now=2**62, **options)
 
 
-def test_a_collection_removes_and_reports_what_no_kept_checkpoint_needs():
+def test_a_collection_removes_and_reports_files_that_no_kept_checkpoint_needs():
     world = World()
     for number in range(6):
         world.commit(snapshot=number == 3, output=True)

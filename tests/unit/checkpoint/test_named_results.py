@@ -55,7 +55,7 @@ def test_the_stored_form_is_available_on_request():
     assert dict(found.scan("agg", type=list)) == {"ada": [2, 7, 3]}
 
 
-def test_what_waits_in_a_join_has_names():
+def test_waiting_messages_of_a_join_have_names():
     job = Job("joins", state=f"memory:named-{next(_fresh)}", n_shards=4)
     left, right = (
         job.source(side, iterable([]), type=dict)

@@ -55,7 +55,7 @@ def test_pages_are_written_until_the_patches_are_within_the_bound(sizes, bound):
 
 
 @given(st.none() | parts_of_a_shard, st.none() | parts_of_a_shard)
-def test_what_a_change_says_gives_the_parts_that_it_was_made_of(old, parts):
+def test_a_change_gives_the_parts_that_it_was_made_of(old, parts):
     assert changed(change_of(1, old, parts), old) == parts
 
 

@@ -46,7 +46,7 @@ def test_after_the_first_batch_of_a_restore_only_void_output_is_recorded():
     assert [sequence in Span(3, 7) for sequence in (3, 4, 6, 7)] == [False, True, True, False]
 
 
-def test_a_second_restore_before_any_run_keeps_what_the_first_made_void():
+def test_a_second_restore_keeps_the_void_output_of_the_first():
     first = restored(commit(3), commit(6), "run", keep_output=False)
     assert restored(first, first, "run", keep_output=False).retract == Span(3, 8)
     assert restored(commit(2), first, "run", keep_output=False).retract == Span(2, 8)

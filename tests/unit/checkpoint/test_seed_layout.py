@@ -55,7 +55,7 @@ def test_an_empty_checkpoint_is_header_and_two_zeros():
         source_offsets=st.dictionaries(st.text(max_size=5), u64, max_size=3),
     )
 )
-def test_what_is_exported_comes_back(state):
+def test_exported_checkpoints_come_back(state):
     assert from_seed("s", to_seed(state)) == state
 
 
@@ -75,7 +75,7 @@ def test_what_is_exported_comes_back(state):
         ({"n_shards": 8}, "n_shards"),
     ],
 )
-def test_what_the_layout_cannot_hold_is_refused_by_name(changes, named):
+def test_checkpoints_that_the_layout_cannot_hold_are_refused_by_name(changes, named):
     with pytest.raises(StateError, match=named):
         to_seed(STATE.replace(**changes))
 

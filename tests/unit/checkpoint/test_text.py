@@ -25,7 +25,7 @@ from tidewheel._values import row_class
         (Found("op", ("a", 1), True, {(1, 2): deque([3])}, 7), None),
     ],
 )
-def test_whatever_state_holds_is_shown_as_json(value, text):
+def test_all_states_are_shown_as_json(value, text):
     back = json.loads(shown(value))
     if text is None:
         text = {"step": "op", "key": ["a", 1], "found": True, "value": {"[1, 2]": [3]}, "sequence": 7}

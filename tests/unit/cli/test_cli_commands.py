@@ -302,7 +302,7 @@ def test_graph_refuses_the_sources_that_a_start_refuses(tmp_path):
     assert 'did you mean format="parquet"?' in call("graph", str(program)).stderr
 
 
-def test_graph_refuses_what_cannot_run(program):
+def test_graph_refuses_programs_that_cannot_run(program):
     with open(program, "a") as file:
         file.write("job.source('lost', iterable([1]))\n")
     found = call("graph", program)

@@ -35,7 +35,7 @@ def taken_of(files: list[ListedFile], limits: Limits) -> list[list[ListedFile]]:
 
 @settings(deadline=None)
 @given(FILES, LIMITS)
-def test_every_file_is_taken_once_whatever_the_limits(files, limits):
+def test_every_file_is_taken_once_with_any_limits(files, limits):
     batches = taken_of(files, limits)
     assert sorted(file for batch in batches for file in batch) == sorted(files)
     for batch in batches:

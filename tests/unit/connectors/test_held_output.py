@@ -237,7 +237,7 @@ def test_a_reader_that_lists_all_the_time_finds_each_row_once(harness, folder):
     assert len(visible(folder)) < 56
 
 
-def test_what_is_held_appears_although_nothing_follows(harness, folder):
+def test_held_output_appears_even_if_nothing_follows(harness, folder):
     harness = harness(compact="50 ms")
     publish(harness, 2)
     publish(harness, 3)

@@ -338,7 +338,7 @@ def test_damage_is_named(inbox):
         list(inbox.read({0: 3}, inbox.end([0])))
 
 
-def test_what_cannot_be_an_inbox_is_refused(tmp_path, inbox):
+def test_invalid_inboxes_are_refused(tmp_path, inbox):
     with pytest.raises(ConfigError, match="there is no inbox"):
         open_inbox(f"{tmp_path}/nothing")
     with pytest.raises(ConfigError, match="has 4 shards, not 8"):

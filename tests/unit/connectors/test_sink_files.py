@@ -130,7 +130,7 @@ def test_output_of_a_former_job_of_this_name_is_not_claimed(harness, folder):
     assert rows(folder) == [{"n": 2}]
 
 
-def test_what_failed_attempts_left_goes_with_the_next_publish(harness, folder):
+def test_the_next_publication_removes_files_of_failed_attempts(harness, folder):
     harness.stage(2, [{"n": "failed"}])
     harness.publish(2, harness.stage(2, [{"n": "good"}]))
     harness.stage(3, [{"n": "fenced"}], run="r0")

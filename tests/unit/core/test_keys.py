@@ -103,7 +103,7 @@ def test_zeros_of_both_signs_are_one_key_as_they_are_to_python():
         ({"a": 1}, "of type dict cannot be a key"),
     ],
 )
-def test_what_would_not_come_back_as_an_equal_key_is_refused(key, said):
+def test_keys_that_would_not_come_back_equal_are_refused(key, said):
     with pytest.raises(StepError, match=said):
         to_stored(key)
 

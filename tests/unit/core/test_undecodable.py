@@ -17,6 +17,6 @@ from tidewheel._core.undecodable import UNDECODABLE
         pytest.param(b"\x91" * 100_000 + b"\xc0", object, id="nested too deeply"),
     ],
 )
-def test_whatever_is_wrong_with_bytes_is_caught_as_undecodable(data, type):
+def test_all_decoding_errors_are_caught_as_undecodable(data, type):
     with pytest.raises(UNDECODABLE):
         msgspec.msgpack.decode(data, type=type)

@@ -79,7 +79,7 @@ def run(loop: BatchLoop) -> None:
     assert loop.await_end(60)
 
 
-def test_a_source_that_is_held_back_is_not_read_and_is_asked_once_for_each_batch():
+def test_a_held_back_source_is_not_read_and_is_polled_once_per_batch():
     class Asked(Numbers):
         asked = 0
 

@@ -42,7 +42,7 @@ def test_no_limit_keeps_a_job_behind(fixed, rate, target):
 
 @settings(deadline=None)
 @given(st.lists(st.builds(Done, st.integers(0, 10**9), st.just(0.0) | st.floats(1e-6, 1e4)), max_size=10), TARGETS)
-def test_a_batch_has_something_whatever_the_batches_before_were(recent, target):
+def test_a_batch_is_never_empty(recent, target):
     assert next_amount(recent, target) >= 1
 
 

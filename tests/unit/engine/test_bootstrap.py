@@ -77,7 +77,7 @@ def test_pairs_replace_the_state_of_an_earlier_import(job):
     }
 
 
-def test_what_cannot_be_imported_is_refused(job):
+def test_invalid_imports_are_refused(job):
     with pytest.raises(StateError, match=r"key 'ada' does not fit what 'account' declares.*balance"):
         job.import_state("account", [("ada", {"balance": "much"})])
     with pytest.raises(StateError, match="'ada' comes twice"):

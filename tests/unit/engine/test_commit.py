@@ -171,7 +171,7 @@ def test_the_deltas_of_all_levels_follow_a_shards_parts_in_order():
         }
 
 
-def test_what_came_of_a_merge_takes_the_place_of_its_runs():
+def test_the_result_of_a_merge_replaces_its_runs():
     base = {1: ShardParts(None, (part("old", 3), part("older", 4)))}
     merged = Merged(base[1].deltas, (part("snap", 4),), True)
     reports = [Report(1, 0, deltas={1: [part("new", 6)]}), Report(0, 0, merged={1: merged})]

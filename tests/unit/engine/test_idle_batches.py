@@ -86,7 +86,7 @@ def test_unchanged_batches_are_not_committed_and_later_ones_are():
     assert idle.rows() == [("0", 2)]
 
 
-def test_what_the_wall_clock_brings_is_committed():
+def test_results_of_wall_clock_timers_are_committed():
     idle = Idle("memory:idle-wall", idle_after=None)
     with idle.run() as run:
         run.batch({"a": at(1), "b": at(1)})

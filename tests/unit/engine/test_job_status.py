@@ -100,7 +100,7 @@ def test_the_status_shows_where_the_last_batch_ran(job):
     assert "last batch: ran in tasks of Spark, with a shuffle" in lines(look(place(job), newest(job)))
 
 
-def test_a_source_that_is_held_back_is_named_with_its_lead_while_the_other_has_data():
+def test_the_status_names_a_held_back_source_and_its_lead():
     job = Job("job", state=f"memory:unit-job-status-{next(_names)}", align="1 minute")
     for name in ("archive", "live"):
         timed = job.source(name, lambda spark: None).event_time("at", unit="ns", max_delay="0 s", name=f"{name}-clock")

@@ -322,7 +322,7 @@ def test_an_invalid_large_table_is_refused_and_leaves_no_files(divided, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_refresh_of_a_large_table_that_the_drivers_disk_cannot_take_keeps_the_version(divided, monkeypatch, caplog):
+def test_a_table_keeps_its_version_if_a_refresh_fills_the_drivers_disk(divided, monkeypatch, caplog):
     prices, clock = Prices(tea=300), Clock()
     with MemoryRun(made(prices, "10 minutes"), clock=clock) as run:
         monkeypatch.setattr(tempfile, "tempdir", "/nowhere")

@@ -116,7 +116,7 @@ def test_of_many_simultaneous_starts_one_gets_the_job(place):
             lease.release()
 
 
-def test_a_silent_holder_on_another_machine_is_replaced_whatever_its_clock(place):
+def test_a_silent_holder_with_any_clock_is_replaced(place):
     _, connection = place
     for ahead in (-3600.0, 3600.0):
         gone = holder(host="elsewhere", boot="theirs", renewed_at=this_process("x").renewed_at + ahead, ttl=0.2)

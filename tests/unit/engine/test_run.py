@@ -206,7 +206,7 @@ def test_an_ended_job_is_refused_before_spark_unless_a_run_needs_no_data(tmp_pat
     assert started(program.job(), until="end", local=str(tmp_path)) == ["checking", "Spark"]
 
 
-def test_what_the_end_of_a_job_left_unpublished_is_published_by_any_run(tmp_path):
+def test_any_run_publishes_the_unpublished_output_of_an_ended_job(tmp_path):
     program = Program()
     with MemoryRun(program.job()) as run:
         run.batch(rows(1))

@@ -74,7 +74,7 @@ def test_it_is_given_to_another_key(state):
     assert flushed(state) == [*range(WAITING)]
 
 
-def test_what_takes_its_place_leaves_no_segment_of_it(state):
+def test_a_replaced_state_leaves_no_segments(state):
     with StoppedJob(job(state)) as stopped:
         stopped.acquire("hot", stopped.collect("cold"))
         stopped.commit()

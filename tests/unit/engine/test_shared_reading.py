@@ -137,7 +137,7 @@ def test_records_of_a_key_are_handled_in_the_order_of_the_files(tmp_path_factory
     ],
     ids=["aggregate", "reduce"],
 )
-def test_what_combines_before_a_shuffle_combines_in_the_task_that_reads(tmp_path, build):
+def test_messages_are_combined_in_the_task_that_reads_them(tmp_path, build):
     run = make_run(tmp_path, build)
     rows = [{"user": "abc"[number % 3], "n": number} for number in range(20)]
     for batch in range(2):

@@ -236,7 +236,7 @@ def test_a_default_of_another_plain_type_is_refused(before, after):
         (suggested_by(0), UNDECLARED),
     ],
 )
-def test_a_default_of_the_same_plain_type_fits_whatever_else_is_declared(before, after):
+def test_a_default_of_the_same_plain_type_always_fits(before, after):
     check_types(before, after)
 
 

@@ -81,7 +81,7 @@ def test_a_task_reports_how_long_it_waited_for_consumers(run, monkeypatch):
     assert report.took == report.idle == 100.0 * (len(found) - 1) > 0
 
 
-def test_a_keyed_level_reports_what_it_wrote_and_counted(run):
+def test_a_keyed_level_reports_its_files_and_counts(run):
     rows, _ = level(run, 0, 0, [INPUT])
     found = [level(run, 1, task, crossed(rows, task)) for task in range(2)]
     received = [report.received.get(0, 0) for _, report in found]

@@ -44,7 +44,7 @@ def test_nothing_goes_while_a_shard_was_never_read(fleet):
     assert len(list(fleet.inbox.read(fleet.inbox.start(), fleet.inbox.end(range(SHARDS))))) > 0
 
 
-def test_retention_removes_what_no_kept_checkpoint_needs(fleet):
+def test_retention_removes_events_that_no_kept_checkpoint_needs(fleet):
     a, b = started(fleet, "a", "b")
     steps(fleet, a, b)
     before = fleet.inbox.start()[0]
@@ -66,7 +66,7 @@ def test_retention_removes_what_no_kept_checkpoint_needs(fleet):
     fleet.check_exact()
 
 
-def test_a_kept_checkpoint_holds_what_comes_after_it(fleet):
+def test_a_kept_checkpoint_keeps_the_events_after_it(fleet):
     (a,) = started(fleet, "a")
     steps(fleet, a, times=5)
     kept = fleet.chains().of(a.info.name).list()

@@ -166,7 +166,7 @@ def test_a_finished_round_waits_until_the_one_before_is_stored(when, own_numbers
     assert events_of(inbox) == [("k", b"1"), ("k", b"2"), ("k", b"3")]
 
 
-def test_what_waits_is_limited_in_bytes_too():
+def test_waiting_events_are_limited_in_bytes_too():
     inbox, gate = MemoryInbox(1), threading.Event()
     inbox.before = gate.wait
     with Router(inbox, max_waiting_bytes=10_000) as router:
@@ -342,7 +342,7 @@ def test_large_events_are_split_into_blocks_and_too_large_ones_refused():
     assert all(len(stored.block.data) <= 4000 for stored in inbox.log)
 
 
-def test_what_cannot_be_sent_is_refused_by_name():
+def test_invalid_use_of_a_router_is_refused_by_name():
     with Router(MemoryInbox()) as router, pytest.raises(ConfigError, match="cannot be written as JSON"):
         router.route("k", object())
     with pytest.raises(ConfigError, match="cannot name a producer"):

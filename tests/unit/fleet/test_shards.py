@@ -105,7 +105,7 @@ def test_errors_name_the_node():
         (Assignment(4, 2, {"a": 1.0}, ("b",) * 4), "gives shards to b"),
     ],
 )
-def test_what_cannot_be_installed_is_refused_with_the_reason(new, reason):
+def test_invalid_assignments_are_refused_with_the_reason(new, reason):
     standing = add_node(Assignment(4), "a").assignment
     with pytest.raises(AssignmentRefused, match=reason):
         check_installable(standing, new)

@@ -105,5 +105,5 @@ STATES = VALUES.filter(lambda value: value is not None)
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts=st.dictionaries(st.sampled_from("abc"), STATES, min_size=1, max_size=3))
-def test_whatever_the_states_are_they_come_back_as_they_were(tmp_path, texts):
+def test_states_of_all_types_come_back_unchanged(tmp_path, texts):
     check_same(texts, tmp_path / "s.parquet")

@@ -184,7 +184,7 @@ def test_a_few_dead_letters_are_shown_with_their_line_without_secrets(kept):
     assert "s3cret" not in repr(record)
 
 
-def test_keys_are_those_of_the_newest_commit_also_where_keys_are_dropped(kept):
+def test_key_counts_follow_the_newest_commit_also_after_drops(kept):
     job = Job("newest", state="memory:newest")
     numbers = job.source("in", sources.iterable([])).key_by("by-user", "user", value="cents")
     held = numbers.stateful_map("held", lambda user, cents, last: (cents, cents or None), default=0)

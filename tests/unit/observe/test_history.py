@@ -344,7 +344,7 @@ def test_looking_again_takes_one_listing_and_reads_only_changes():
 
 
 @pytest.mark.parametrize("kind", [places.LAG, places.COMMITS])
-def test_what_the_store_does_not_give_is_not_damaged_and_is_asked_for_again(kind):
+def test_objects_that_cannot_be_read_now_are_not_damaged_and_are_read_again(kind):
     store = Counted(f"history-refused-{kind}")
     waits = LagRecord(7 * 10**9, "r1", {"in": {"": Behind(7)}})
     store.write(f"{places.job_folder('orders')}/{places.LAG}", LAG.encode([waits]))

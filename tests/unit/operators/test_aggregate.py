@@ -270,7 +270,7 @@ def test_a_column_may_change_from_large_integers_to_floats(windows):
     st.lists(st.tuples(st.text("ab", max_size=3), st.integers(-(2**40), 2**40)), min_size=1, max_size=40),
     st.booleans(),
 )
-def test_grouping_by_order_gives_what_grouping_by_hash_gives(pairs, numbered):
+def test_grouping_by_order_and_by_hash_agree(pairs, numbered):
     keys = [len(key) if numbered else key for key, _ in pairs]
     columns = pa.RecordBatch.from_pydict({"x": [x for _, x in pairs]})
     batch = Batch(ROW, columns=columns, key_column=pa.array(keys))

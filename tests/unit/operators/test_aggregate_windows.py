@@ -69,7 +69,7 @@ def test_keys_without_a_column_type_and_values_that_are_null(windows, partitions
 
 
 @pytest.mark.parametrize("windows", [tumbling("10 ns"), session("4 ns")], ids=["tumbling", "session"])
-def test_what_cannot_be_aggregated_is_refused_by_name(windows):
+def test_columns_that_cannot_be_aggregated_are_refused_by_name(windows):
     text = [{"user": "a", "at": 1, "n": "x"}]
     assert "aggregates need numbers, but column 'n' has the type string" in failure(
         windowed(windows, total=sum_("n")), text, plain=False

@@ -49,7 +49,7 @@ def test_state_of_one_number_an_id_is_read():
 
 
 @given(st.lists(st.integers(0, 60), max_size=12), st.integers(1, 12), st.integers(0, 2**32))
-def test_as_a_model_that_remembers_all_whatever_commits_lie_between(times, horizon, seed):
+def test_it_agrees_with_a_model_that_remembers_all_ids(times, horizon, seed):
     op, expected, out = deduplicating(horizon), [], []
     chance = random.Random(seed)
     for time in times:
@@ -97,7 +97,7 @@ def test_in_segments_as_a_model_that_forgets_each_id_at_its_time(steps, horizon)
                 assert op.snapshot() == {}
 
 
-def test_many_ids_of_a_key_are_in_segments_of_which_a_message_changes_one():
+def test_a_message_changes_one_segment_of_a_key_with_many_ids():
     op = StepTester(lambda keyed: keyed.deduplicate("once", "1000000 ns", by=lambda value: value))
     op.send_all([Message("k", number, number) for number in range(5_000)])
     before = op.snapshot()

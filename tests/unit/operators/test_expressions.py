@@ -112,7 +112,7 @@ def test_a_value_that_does_not_fit_a_declared_type_is_refused_in_the_graph(build
         build(job.source("in", dataframe(lambda spark: None), type=Order))
 
 
-def test_what_does_not_fit_source_columns_is_refused_once_they_are_known():
+def test_expressions_that_do_not_fit_the_sources_columns_are_refused():
     job = Job("refused")
     job.source("in", files("orders/")).inspect("i", print).filter("f", pc.field("n") > 1).sink("out", collect())
     with pytest.raises(
@@ -121,7 +121,7 @@ def test_what_does_not_fit_source_columns_is_refused_once_they_are_known():
         known_columns(job.plan(), {0: pa.schema([("user", pa.string())])})
 
 
-def test_what_does_not_fit_the_data_is_an_error_that_names_the_operator():
+def test_expressions_that_do_not_fit_the_data_name_the_step():
     text = failure(lambda s: s.map("m", lambda n: {"n": n}).filter("f", pc.field("x") > 1), [1])
     assert text.startswith(
         "step 'f', record {'n': 1}: (x > 1) does not fit: No match for FieldRef.Name(x); the columns are n (int64)"

@@ -109,7 +109,7 @@ def test_a_column_of_nothing_but_nulls_is_rejected_too():
     ],
 )
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_what_cannot_be_a_key_is_rejected_where_it_is_made(bad, said, parallelism):
+def test_invalid_keys_are_rejected_at_the_key_by(bad, said, parallelism):
     good = {int: 5, float: 5.0, str: "5", list: (5,), datetime.date: "5"}.get(type(bad), 5)
 
     def key(n):

@@ -36,7 +36,7 @@ async def doubled(n: int) -> int:
     st.sampled_from([0, 1, 3, 100]),
     st.booleans(),
 )
-def test_it_gives_what_map_gives_in_the_same_order(numbers, concurrency, batch, cache, plain):
+def test_it_gives_the_results_of_map_in_the_same_order(numbers, concurrency, batch, cache, plain):
     """Against the plain model: the function applied to each value; values that it cannot take are dead letters."""
 
     def one(n: int) -> float:
@@ -141,7 +141,7 @@ def test_any_other_error_names_step_and_record():
     assert "0: ZeroDivisionError" in text
 
 
-def test_results_are_cached_by_what_the_function_is_called_with():
+def test_results_are_cached_by_the_functions_argument():
     called: list[str] = []
 
     async def country(city: str) -> str:

@@ -104,7 +104,7 @@ def test_a_program_error_that_repeats_on_a_batch_is_not_tried_again():
     assert restarts.after(error, 1, 4) is None
 
 
-def test_what_no_restart_cures_is_not_tried_again():
+def test_permanent_errors_are_not_retried():
     for error in (FencedError("taken over"), StateError("other offsets"), ConfigError("no such bucket")):
         assert Restarts(9, 1.0).after(error, 1, 0) is None
 

@@ -82,7 +82,7 @@ def test_a_task_whose_run_has_gone_on_must_end(parts: ShardParts, sequence: int)
 @pytest.mark.parametrize(
     "applied", [UNKNOWN, Applied(10, "r"), *(Applied(sequence, "other") for sequence in range(1, 12))]
 )
-def test_a_copy_of_another_history_is_replaced_whatever_its_number(parts: ShardParts, applied: Applied) -> None:
+def test_a_copy_of_another_history_is_replaced(parts: ShardParts, applied: Applied) -> None:
     """The commits of an abandoned future have the numbers of those that took their place."""
     there = (*(() if parts.snapshot is None else (parts.snapshot,)), *parts.deltas)
     assert missing_parts(parts, 11, applied, "now") == Missing(there, replace=True)

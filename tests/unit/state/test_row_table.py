@@ -94,7 +94,7 @@ BATCHES = st.lists(
 @pytest.mark.parametrize("key", ["text", "number", "long"])
 @settings(max_examples=40, deadline=None)
 @given(batches=BATCHES)
-def test_totals_are_right_whatever_happens_between_batches(key, batches, tmp_path_factory):
+def test_totals_are_right_after_any_events_between_batches(key, batches, tmp_path_factory):
     """Attempts are lost, processes forget their rows, other tasks take over, and runs are merged meanwhile."""
     name = {"text": str, "number": int, "long": "a-key-of-more-than-sixteen-bytes-{}".format}[key]
     job = Job(f"rows-{next(_numbers)}", state=f"memory:unit-rows-{next(_numbers)}", n_shards=4)

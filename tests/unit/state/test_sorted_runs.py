@@ -31,7 +31,7 @@ def read(runs: SortedRuns) -> list[tuple[int, str, bytes, bytes | None]]:
 @pytest.mark.parametrize("small_keys", [0, 1000])
 @given(entries=entries)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_comes_in_any_order_goes_out_in_order_with_the_last_value(monkeypatch, memory_bytes, small_keys, entries):
+def test_entries_in_any_order_come_out_sorted_with_the_last_value(monkeypatch, memory_bytes, small_keys, entries):
     monkeypatch.setattr(sorted_runs, "MEMORY_BYTES", memory_bytes)
     monkeypatch.setattr(newest_items, "_SMALL_KEYS", small_keys)
     expected = sorted({(shard, table, key): value for shard, table, key, value in entries}.items())
@@ -55,7 +55,7 @@ def test_a_duplicate_key_is_reported_wherever_it_is(monkeypatch, memory_bytes):
         sort(runs)
 
 
-def test_what_goes_to_disk_has_no_name_that_could_stay_there_after_a_kill(monkeypatch, tmp_path):
+def test_spilled_files_have_no_name_and_do_not_survive_a_kill(monkeypatch, tmp_path):
     monkeypatch.setattr(sorted_runs, "MEMORY_BYTES", 1)
     monkeypatch.setattr(sorted_runs.tempfile, "tempdir", str(tmp_path))
     with SortedRuns() as runs:

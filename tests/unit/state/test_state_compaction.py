@@ -60,7 +60,7 @@ def test_bytes_written_for_a_change_hardly_grow_with_the_shard() -> None:
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=150))
 @settings(max_examples=50)
-def test_runs_stay_few_whatever_the_sizes_of_the_deltas(sizes: list[int]) -> None:
+def test_runs_stay_few_for_deltas_of_any_size(sizes: list[int]) -> None:
     shard = Growing(10**7)
     for size in sizes:
         shard.commit(size)
@@ -102,7 +102,7 @@ def test_a_large_run_takes_the_smaller_ones_before_it_along() -> None:
     assert due.runs == runs
 
 
-def test_what_the_levels_of_one_commit_added_is_one_run() -> None:
+def test_the_deltas_of_one_commits_levels_are_one_run() -> None:
     pairs = tuple(part(n, 1_000, name) for n in range(2, 9) for name in "ab")
     assert merge_due(ShardParts(part(1, 10**9), pairs)) is None
 
@@ -190,7 +190,7 @@ def test_a_snapshot_with_the_wrong_label_is_refused(sequence: int) -> None:
 
 
 @given(st.lists(st.booleans(), max_size=60))
-def test_parts_ascend_whatever_is_merged(snapshots: list[bool]) -> None:
+def test_parts_ascend_after_any_merge(snapshots: list[bool]) -> None:
     parts = ShardParts()
     for sequence, take in enumerate(snapshots, start=1):
         taken = part(newest_sequence(parts)) if take else None

@@ -165,7 +165,7 @@ def test_a_small_state_is_one_value_as_it_was_before_there_were_segments():
     assert msgspec.msgpack.decode(CODEC.encode(state)) == [[[1, 1, False], [2, 2, False]], [], []]
 
 
-def test_entries_in_the_order_of_arrival_are_brought_into_that_of_time():
+def test_entries_in_the_order_of_arrival_are_sorted_by_time():
     raw = msgspec.msgpack.encode([[(9, 1, False), (3, 2, False)], [(5, 3, True), (5, 4, False)]])
     assert entries(CODEC.decode(raw)) == [[(3, 2, False), (9, 1, False)], [(5, 3, True), (5, 4, False)]]
 

@@ -283,7 +283,7 @@ def test_a_single_state_that_cannot_be_stored_names_operator_and_key(jobs):
 
 
 @pytest.mark.parametrize("column", [True, False])
-def test_a_delta_has_what_changed_and_nothing_else(jobs, column):
+def test_a_delta_has_only_the_changed_keys(jobs, column):
     def batch(states: dict[str, Any]) -> dict[str, dict[Any, bytes | None]]:
         task = job.task()
         state = state_of(task)

@@ -28,7 +28,7 @@ def ns(text: str, zone: str = "UTC") -> int:
 
 
 @given(st.sampled_from(ZONES), times)
-def test_the_local_time_is_what_clocks_show_unless_they_show_it_again(zone, time):
+def test_the_local_time_is_the_time_on_clocks_except_in_a_repeated_hour(zone, time):
     shown = datetime.fromtimestamp(time // 10**9, ZoneInfo(zone))
     plain = int(shown.replace(tzinfo=UTC).timestamp()) * 10**9
     local = int(local_clock(zone).local(time))

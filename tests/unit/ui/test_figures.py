@@ -21,7 +21,7 @@ def commits(*gaps, rows=10, **figures):
     return records
 
 
-def test_the_rate_is_that_of_the_last_minute():
+def test_the_rate_covers_the_last_minute():
     slow, fast = commits(*[1.0] * 100, rows=1), commits(*[1.0] * 200, rows=100)
     records = slow + fast[100:]
     assert len(recent(records)) == 61
@@ -71,7 +71,7 @@ def test_charts_stay_small_and_lose_no_row(gaps, points):
     assert columns["at"] == sorted(columns["at"])
 
 
-def test_what_waits_is_counted_over_all_sources_rows_and_files_apart():
+def test_the_backlog_counts_rows_and_files_over_all_sources():
     def told(**behind):
         return backlog(CommitRecord(1, 1, behind=behind))
 
@@ -81,7 +81,7 @@ def test_what_waits_is_counted_over_all_sources_rows_and_files_apart():
     assert told(a={"0": Behind(2, 1.0)}, b={"folder": Behind(0, 9.0, 2)}) == (2, 2, 9.0)
 
 
-def test_what_waited_is_remembered_for_the_very_record():
+def test_a_backlog_is_never_taken_from_another_record():
     backlogs = Backlogs()
     for rows in range(1000):
         # Of records that are let go, ids come again.

@@ -56,7 +56,7 @@ def test_only_a_server_with_the_option_names_allow_host():
         assert ("--allow-host" in guard.refusal("GET", "/metrics", {"host": "evil.example"})[1]) == named
 
 
-def test_what_comes_from_another_page_is_refused():
+def test_requests_from_another_page_are_refused():
     guard = guard_for("127.0.0.1", changes=True, token="secret")
     for foreign in ({"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
         assert status(guard, "GET", "/api/jobs", OURS | foreign) == 403

@@ -240,7 +240,7 @@ def test_a_savepoint_of_a_savepoint_is_of_the_checkpoint_that_was_named(page):
         assert confirm(page, said["code"])[1] == {"done": f"savepoint {wanted['name']} of checkpoint 1"}
 
 
-def test_what_cannot_be_done_is_refused_when_it_is_asked(page):
+def test_impossible_changes_are_refused_at_the_request(page):
     for wanted, words in [
         ({"what": "set_cell", "name": "treshold", "value": 1}, "it declares threshold"),
         ({"what": "set_cell", "name": "threshold", "value": "many"}, "declared as int"),
@@ -301,7 +301,7 @@ def test_vendored_libraries_carry_their_licences():
         assert f"{library}-LICENSE" in names
 
 
-def test_answers_restrict_what_a_browser_may_do(page):
+def test_answers_have_headers_that_restrict_the_browser(page):
     import urllib.request
 
     with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/") as got:
@@ -309,7 +309,7 @@ def test_answers_restrict_what_a_browser_may_do(page):
         assert got.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_the_records_of_a_key_are_those_of_its_batch(tmp_path):
+def test_the_page_shows_the_records_of_a_key_in_a_batch(tmp_path):
     url = f"{tmp_path}/state"
     program = replayable_job(url)
     with served(url, programs={"spent": program}) as page:

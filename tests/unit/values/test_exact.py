@@ -139,7 +139,7 @@ def more(click: Click) -> Click:
         [row_class(())()],
     ],
 )
-def test_what_would_not_come_back_as_it_was_has_no_columns(values):
+def test_values_that_would_change_have_no_columns(values):
     assert exact_columns(values) is None
 
 

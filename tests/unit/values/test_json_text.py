@@ -83,7 +83,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_what_json_has_comes_back_equal(value):
+def test_values_of_json_come_back_equal(value):
     assert json.loads(json_text(value)) == value
 
 
