@@ -50,7 +50,7 @@ NewKey = TypeVar("NewKey")
 
 
 class Stream(ColumnSteps[Value], CallSteps[Value], LookupSteps[Value], TimeSteps[Value]):
-    """Messages without a key. Every step takes its name first and returns the resulting stream.
+    """Messages without a key. Each step returns the resulting stream; its first argument is its name.
 
     A name has letters, digits, '_', '-' and '.', and is unique in its job: it identifies the step's state. Steps without
     state can do without a name: `stream.map(function)` is then called `map:function`, or `map:3` after its position.

@@ -43,21 +43,21 @@ def files(
     compression: str = "snappy",
     compact: Duration | None = None,
 ) -> Files:
-    """Write records to files in a folder, as Parquet or JSON lines. Exactly once: each record is in one file, whatever is killed.
+    """Write records to Parquet or JSON-lines files in a folder, exactly once: after any crash each record is in one file.
 
-    Every task that has records writes one file per commit, named by job, sink, sequence and task, which appears when it
-    is committed, whole. With `partition_by` the files go into folders such as `day=2025-01-31/`, and those columns into
-    the folders' names. The columns' types are those of the records: declare what the step before the sink
-    returns (`returns=…`), so that all files agree; a column that is null in a whole batch is left out of its Parquet file.
+    Every task that has records writes one file per commit, named by job, sink, sequence and task. The file appears, complete,
+    after the commit. While the files of a commit are published they appear one after the other; `whole_files` lists only
+    complete commits. Readers must ignore the folder `_tidewheel` in `path`, which belongs to the sink, as Spark and Arrow do.
 
-    `path` is a folder that all tasks reach under the same path, or the URL of a place in an object store, such as
-    `s3://bucket/out?endpoint=…&region=…`, with the credentials in the environment. Readers ignore the folder `_tidewheel` in it,
-    which belongs to the sink. While a commit is published its files appear one after the other; a reader that must see whole
-    commits only asks `whole_files`. `compression` is Parquet's.
+    The columns have the types of the records. Declare the return type of the step before the sink (`returns=…`), so that all
+    files agree: a column that is null in a whole batch is missing in its Parquet file.
 
-    `compact`: how long to hold commits back at most, such as `"10 minutes"`, in order to publish their rows together in files
-    of up to 128 MB. The end of a run publishes the rest. Published files never change. The output of such a sink cannot be
-    withdrawn by a restore.
+    - `path`: a folder that all tasks reach under the same path, or the URL of a place in an object store, such as
+      `s3://bucket/out?endpoint=…&region=…`, with the credentials in the environment.
+    - `partition_by`: columns whose values name the folders of the files, such as `day=2025-01-31/`.
+    - `compression`: of Parquet files.
+    - `compact`: hold back commits for at most this long, such as `"10 minutes"`, and publish their rows together in files of
+      up to 128 MB. The end of a run publishes the rest. Published files never change. A restore cannot withdraw such output.
     """
     return Files(path, format, partition_by, compression, compact)
 
@@ -65,8 +65,7 @@ def files(
 def whole_files(path: str | os.PathLike[str]) -> list[str]:
     """Return the output files in a folder or store, by their paths in it. Files of incomplete commits are left out.
 
-    One file, the marker, decides for a whole commit. Without this, readers see whole files, and of the newest commit for a
-    moment perhaps not all of them.
+    A plain listing of the folder also has complete files only, but perhaps not yet all files of the newest commit.
     """
     return whole(place_at(os.fspath(path)))
 

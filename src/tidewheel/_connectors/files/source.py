@@ -59,24 +59,23 @@ def files(
     ordered: bool | None = None,
     **options: Any,
 ) -> Source:
-    """Read the files of a folder or an object store, and those that are added: Parquet, ORC, Avro, Arrow, JSON lines, CSV, text.
+    """Read the files of a folder or an object store, also files that are added later, each file once.
 
-    `format` follows from the names of the files: `.parquet`, `.orc`, `.avro`, `.arrow`, `.arrows`, `.feather`, `.ipc`, `.json`,
-    `.jsonl`, `.ndjson`, `.csv`, `.tsv`, `.txt`, each perhaps compressed (`.json.gz`, `.csv.zst`). Give it for a folder that is
-    empty yet.
+    Records come in the order of the files (by time of modification, then by path) and of the lines in them. Files must appear
+    complete (written elsewhere, then renamed), must never change, and must stay until the batch that reads them is committed.
 
-    `schema` is a DDL string ("user string, amount long"), a StructType, a dataclass or a `msgspec.Struct`; without it the type
-    that the program declares at the source (`type=…`) serves, and Parquet, ORC, Avro and Arrow files tell their own columns.
-
-    Each file is read once. A batch takes all files that are new, at most `max_files_per_trigger` of them and
-    `max_bytes_per_trigger` bytes, the oldest first or with `newest_first` the newest. Their records come in the order of the
-    files (by time of modification and then by path, or with `order="name"` by path) and of the lines in them. `glob` chooses
-    files by name; `recursive` also takes those in all folders below; folders like `day=7` are columns. `max_age` leaves out
-    files that are older than the newest one by more than that. With `settle`, a file is taken when it has not changed for that
-    long; otherwise files must appear whole (written elsewhere, then renamed). Files must never change, and must stay until the
-    batch that reads them is committed.
-
-    `options` say how CSV, JSON and text files are written: docs/files.md has them, and the exact rules.
+    - `format`: Parquet, ORC, Avro, Arrow, JSON lines, CSV or text. By default it follows from the names of the files:
+      `.parquet`, `.orc`, `.avro`, `.arrow`, `.arrows`, `.feather`, `.ipc`, `.json`, `.jsonl`, `.ndjson`, `.csv`, `.tsv`, `.txt`,
+      also compressed (`.json.gz`, `.csv.zst`). Give it for a folder that is still empty.
+    - `schema`: a DDL string ("user string, amount long"), a StructType, a dataclass or a `msgspec.Struct`. By default it is the
+      declared type of the source (`type=…`), or the columns that Parquet, ORC, Avro and Arrow files contain.
+    - `max_files_per_trigger`, `max_bytes_per_trigger`: the maximum size of a batch.
+    - `newest_first`: take the newest files first. `order="name"` orders files by path instead of time.
+    - `glob`: patterns that the names of the files must match. `recursive`: also read the files in all folders below. Folders
+      such as `day=7` are columns.
+    - `max_age`: leave out files that are older than the newest one by more than this.
+    - `settle`: take a file when it has not changed for this long; then files need not appear complete.
+    - `options`: how CSV, JSON and text files are written. docs/files.md lists the options and the exact rules.
     """
     if ordered is not None:
         warnings.warn(
