@@ -185,7 +185,9 @@ class Transactions:
             again = to_send_again(last, topic.seen(last.sent.where))
             if again is not None:
                 _LOG.warning(
-                    "%s sends again the messages of a commit that brokers dropped, in %d partitions", self._name, len(again)
+                    "%s sends again the messages of a commit that brokers dropped, in %d partitions",
+                    self._name,
+                    len(again),
                 )
                 self._send_again(topic, last.sent.published, last.sent.where, again)
         self._marker = topic.newest()
