@@ -19,8 +19,9 @@ import click
 import pytest
 from typer.main import get_command
 
-from docs.test_keywords import PAGES, public
 from support.internals import app
+from support.public_modules import public
+from support.public_pages import PAGES
 from tidewheel._time.duration import nanoseconds
 from tidewheel.errors import TidewheelError
 

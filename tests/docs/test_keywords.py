@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from support.public_modules import MODULES
+from support.public_modules import public
+from support.public_pages import PAGES
 
-ROOT = Path(__file__).parents[2]
-# The page on migrating names what is gone.
-PAGES = [
-    ROOT / "README.md",
-    *sorted({*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/platforms").glob("*.md")} - {ROOT / "docs/migrating.md"}),
-]
 ANYTHING = "**"
 """Stands for all keywords: the callable takes any."""
 ELSEWHERE = {
@@ -42,17 +34,6 @@ def parameters(function: object) -> set[str]:
             options = getattr(function, "__globals__", {}).get(unpacked[1]) if unpacked else None
             names |= {ANYTHING} if options is None else set(options.__annotations__)
     return names
-
-
-def public() -> Iterator[tuple[str, object]]:
-    """Return the public callables by the names under which a program calls them."""
-    for module in map(importlib.import_module, MODULES):
-        for name in module.__all__:
-            member = getattr(module, name)
-            if callable(member):
-                yield name, member
-            if inspect.isclass(member):
-                yield from ((name, each) for name, each in inspect.getmembers(member, callable) if name[0] != "_")
 
 
 KEYWORDS: dict[str, set[str]] = defaultdict(set)
