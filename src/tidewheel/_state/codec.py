@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tidewheel._core.text import shortened
+from tidewheel._core.text import shortened, with_article
 from tidewheel._state.stored_types import Fit, begun, same, stored_type
-from tidewheel._state.tagged import RECORD, NotStorable, decode, untagged
+from tidewheel._state.tagged import RECORD, NotStorable, NotTheFirstType, decode, untagged
 from tidewheel._values.records import is_record
 from tidewheel.errors import ConfigError, CorruptError, StateError, StepError
 
@@ -104,6 +104,8 @@ class _Msgpack(BulkCodec):
         try:
             fit = self._stored.fit((value,))
             data = self._encode(value if fit is Fit.NATIVE else self._stored.tagged(value))
+        except NotTheFirstType as error:
+            raise StepError(f"the new state is {with_article(_called(value.__class__))}, but {error}") from None
         except _NOT_STORED as error:
             raise self._refused(value, str(error)) from None
         if fit is Fit.UNKNOWN:

@@ -22,7 +22,7 @@ from uuid import UUID
 import msgspec
 
 from tidewheel._core.text import with_article
-from tidewheel._state.tagged import NATIVE, NotStorable, tagged, tagged_record
+from tidewheel._state.tagged import NATIVE, NotTheFirstType, tagged, tagged_record
 from tidewheel._values.records import field_types, is_record
 from tidewheel._values.row import Row
 
@@ -141,7 +141,7 @@ class _OneKind(_Undeclared):
         if not self.kinds.issuperset(map(type, values)):
             other = next((value for value in values if not isinstance(value, tuple(self.kinds))), None)
             if other is not None:
-                raise NotStorable(
+                raise NotTheFirstType(
                     f"the state begins as {with_article(self.first.__name__)}; if output and new state are in the right order, "
                     "declare both types: state= takes a union"
                 )

@@ -34,6 +34,10 @@ class NotStorable(Exception):
     """A value would not be read back unchanged; the text has the reason and advice."""
 
 
+class NotTheFirstType(NotStorable):
+    """A state does not have the type that the state of its step begins with; the text names that type."""
+
+
 def tagged(value: Any) -> Any:
     """Return the form to encode for an undeclared value; raise `NotStorable` if it would not be read back unchanged.
 

@@ -106,8 +106,11 @@ def test_the_folded_value_of_a_window_keeps_its_type() -> None:
 def test_a_state_of_another_type_than_its_default_is_refused(default: Any, state: Any) -> None:
     """A function that returns (new state, output) in place of (output, new state) would pass unnoticed otherwise."""
     swapped = StepTester(lambda stream: stream.stateful_map("m", lambda k, v, s: (None, state), default=default))
-    with pytest.raises(StepError, match=r"step 'm'.*the state begins as an? \w+; if output and new state are in"):
+    with pytest.raises(
+        StepError, match=r"step 'm'.*the state begins as an? \w+; if output and new state are in"
+    ) as raised:
         swapped.send("k", 1)
+    assert f"the new state is a {type(state).__name__}, but" in str(raised.value).replace("is an ", "is a ")
 
 
 @pytest.mark.parametrize(
