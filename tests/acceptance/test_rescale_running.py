@@ -139,7 +139,7 @@ def test_a_rescale_is_kept_for_the_next_start_and_its_first_batch(stopped_job):
         run.batch({"in": [{"k": 1}]})
         assert run.run.head.parallelism == 5
     shown = invoke("j", "--state", stopped_job.state).output
-    assert "5 tasks are ordered, 8 shards" in shown
+    assert "5 tasks are set, 8 shards" in shown
     assert [line.split()[:4] for line in shown.splitlines()[2:]] == [["2", "2", "2", "1"], ["5", "5", "5", "1"]]
 
 

@@ -94,7 +94,7 @@ def rescale(
     if as_json:
         echo(shown({"job": job, "ordered": ordered, "n_shards": newest.n_shards, "history": history}))
         return
-    echo(f"{job}: {f'{ordered} tasks are ordered' if ordered else 'nothing is ordered'}, {newest.n_shards} shards")
+    echo(f"{job}: {f'{ordered} tasks are set' if ordered else 'no number of tasks is set'}, {newest.n_shards} shards")
     table = Table("tasks", "from", "to", "batches", "since", box=None, pad_edge=False)
     for stretch in history:
         numbers = (stretch.parallelism, stretch.first, stretch.last, stretch.batches)
