@@ -56,6 +56,19 @@ class Host:
             self._ip("neigh", "del", address, "dev", "net0")
         self._cut.clear()
 
+    def slow_down(self, rate: str) -> None:
+        """Limit what this host sends, and what it receives, to a rate such as `1mbit`."""
+        self._queue("add", "tbf", "rate", rate, "burst", "16k", "latency", "500ms")
+
+    def speed_up(self) -> None:
+        """Undo `slow_down`."""
+        self._queue("del")
+
+    def _queue(self, change: str, *discipline: str) -> None:
+        """Change how packets wait at both ends of the cable."""
+        _run("tc", "-n", self.name, "qdisc", change, "dev", "net0", "root", *discipline)
+        _run("tc", "qdisc", change, "dev", f"{self.name}o", "root", *discipline)
+
     def _ip(self, *arguments: str) -> None:
         _ip("-n", self.name, *arguments)
 
@@ -84,5 +97,25 @@ def running_hosts(count: int) -> Iterator[list[Host]]:
         _ip("link", "del", network)
 
 
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """Mount a disk of a size such as `64k`, in memory; `grow` makes it larger."""
+    folder.mkdir(mode=0o700)
+    _run("mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(folder))
+    try:
+        yield folder
+    finally:
+        _run("umount", "-l", str(folder))
+
+
+def grow(disk: Path, size: str) -> None:
+    """Give a small disk another size."""
+    _run("mount", "-o", f"remount,size={size}", str(disk))
+
+
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+    _run("ip", *arguments)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)
