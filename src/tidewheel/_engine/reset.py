@@ -46,7 +46,7 @@ def holdings(store: Store, job: str) -> Holdings:
     newest = checkpoints.latest()
     if newest is not None and newest.fleet is not None:
         raise StateError(
-            f"job {job!r} is run by a fleet, whose nodes have its shards; reset only works for a job without a fleet"
+            f"job {job!r} is run by a fleet, whose nodes have its shards; reset only works for a job that runs without a fleet"
         )
     check_no_move(store, job)
     _check_forks(store, job, checkpoints.pins)

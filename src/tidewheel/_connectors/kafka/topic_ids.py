@@ -23,7 +23,7 @@ class TopicIds:
     """Asks the brokers for the ids of topics."""
 
     def __init__(self, connected: Connection) -> None:
-        """Take how to reach the brokers; nothing is contacted yet."""
+        """Take the connection settings of the brokers; nothing is contacted yet."""
         self._connection = connected
         self._admin: Any = None
 

@@ -71,7 +71,7 @@ def as_table_source(name: str, source: Any) -> TableSource:
         return GivenTable(source)
     raise GraphError(
         f"table {name!r}: {type(source).__name__!r} is not a source of a table: give a path, one of tidewheel.tables, a "
-        "DataFrame, a list of records, or a function that returns such"
+        "DataFrame, a list of records, or a function that returns one of these"
     )
 
 

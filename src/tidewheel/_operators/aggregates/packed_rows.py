@@ -74,7 +74,7 @@ class PackedRows:
 
 
 def packed_list(rows: Sequence[Sequence[int | float]], size: int) -> bytes:
-    """Return rows of that many numbers in the form in which `PackedRows` stores the rows of a key."""
+    """Encode the rows of a key, each of `size` numbers, as `PackedRows` stores them."""
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     return _head(len(rows)) + (Packing(size).pack(columns) if rows else b"")
 

@@ -191,7 +191,7 @@ def _found_by_code(table: KeyedRows, column: pa.Array) -> Rows:
             return table.find([column])
         column = column.dictionary_encode()
     of_code = table.find([key_column(column.dictionary)])
-    # The last place is that of null.
+    # The last place is for null.
     rows: Rows = np.append(of_code, -1)[column.indices.fill_null(len(of_code)).to_numpy()]
     return rows
 

@@ -310,7 +310,7 @@ class Router:
 
     def _take_number(self, number: int | None) -> None:
         if number is None or not self._own_numbers:
-            raise ConfigError("a number is given with each event of a router with own_numbers=True, and with no other")
+            raise ConfigError("give a number with each event if the router has own_numbers=True, and only then")
         if number <= self._number:
             raise ConfigError(f"the numbers of a producer's events must grow: {number} came after {self._number}")
         self._number = number
