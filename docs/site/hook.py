@@ -83,9 +83,12 @@ def _page(module: str) -> str:
 
 
 def _names(module: str) -> str:
-    """Return a page with every public name of a module."""
+    """Return a page with every public name of a module; base classes for your own connectors come last."""
     submodules = {name.rpartition(".")[2] for name in MODULES}
-    names = [name for name in importlib.import_module(module).__all__ if name not in submodules]
+    found = importlib.import_module(module)
+    names = [name for name in found.__all__ if name not in submodules]
+    if module in ("tidewheel.sources", "tidewheel.sinks", "tidewheel.tables", "tidewheel.codecs"):
+        names.sort(key=lambda name: isinstance(getattr(found, name), type))
     entries = (f"::: {module}.{name}\n{_OWN_MEMBERS if name in _SUBCLASSES else ''}" for name in names)
     return f"# {module}\n\n" + "\n".join(entries)
 

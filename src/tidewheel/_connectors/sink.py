@@ -71,7 +71,7 @@ class Sink(ABC, Generic[Written]):
     guarantee: Guarantee
     retracts: bool = False
     """Whether `retract` can remove published output, so that the job can be restored to an earlier checkpoint."""
-    minds_absent_fields: ClassVar[bool] = False
+    distinguishes_absent_fields: ClassVar[bool] = False
     """Whether a missing field differs from a null field: then records with different fields are written separately."""
 
     def keyed_by(self, column: str | None) -> Sink[Written]:

@@ -60,7 +60,7 @@ class _RecordingSink(Sink[Any]):
     guarantee = "at least once"
 
     def __init__(self, replaced: Sink[Any]) -> None:
-        self.minds_absent_fields = replaced.minds_absent_fields  # type: ignore[misc]
+        self.distinguishes_absent_fields = replaced.distinguishes_absent_fields  # type: ignore[misc]
 
     def open(self, staging: Staging) -> SinkPartition:
         return StagedRecords(staging)

@@ -68,7 +68,7 @@ class Postgres(KeyedRows):
     """Exactly once: a batch and its marker are one transaction."""
 
     guarantee = "exactly once"
-    minds_absent_fields = True
+    distinguishes_absent_fields = True
 
     def __init__(self, server: Server, table: Table, create: bool) -> None:
         self.server, self.table, self.create = server, table, create

@@ -42,7 +42,7 @@ class _Writing(Process):
     def on_batch(self, batch: Batch, port: int) -> None:
         if len(batch) == 0:
             return
-        for alike in _alike(batch) if self.operator.sink.minds_absent_fields else (batch,):
+        for alike in _alike(batch) if self.operator.sink.distinguishes_absent_fields else (batch,):
             for part, columns in accepted(self.context, alike, self._columns):
                 self._write(part, columns)
 
