@@ -17,7 +17,7 @@ from typer.main import get_command
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import charts  # noqa: E402
+import charts
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -42,9 +42,9 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the generated pages."""
     readme = (ROOT / "README.md").read_text()
     pages = {
-        "index.md": readme.replace("](docs/", "](").replace("](CHANGELOG.md)", "](changelog.md)").replace(
-            "](examples/README.md)", "](examples.md)"
-        ),
+        "index.md": readme.replace("](docs/", "](")
+        .replace("](CHANGELOG.md)", "](changelog.md)")
+        .replace("](examples/README.md)", "](examples.md)"),
         "examples.md": _examples(),
         "charts.md": charts.page(),
         "changelog.md": (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "]("),
