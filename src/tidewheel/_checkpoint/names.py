@@ -5,9 +5,9 @@ Below the state URL every job has a folder:
     <job>/chain/                 the commit chain
     <job>/state/                 state files: deltas, merged runs, snapshots; pages of manifests; reference tables
     <job>/staged/                output staged by tasks, not published yet
-    <job>/pins/                  what must not be collected, though no kept checkpoint refers to it
+    <job>/pins/                  files to keep although no kept checkpoint refers to them
     <job>/cells/                 the job's cells, unless its program has them elsewhere
-    <job>/program.json           what the program of the newest run declares
+    <job>/program.json           the declaration of the newest run's program
     <job>/programs/              the source of programs, if the job keeps it
 
 A file's *name* is its path below the job's folder. A job that shares another's files (a fork) refers to

@@ -54,7 +54,7 @@ class ResidentRows:
         return self._rows[places], mine[places] == keys
 
     def put(self, keys: FixedKeys, rows: Rows, found: Found, file: str) -> None:
-        """Set the rows of ascending keys, which `find` has found or not, and which a delta file has."""
+        """Set the rows of ascending keys. `found` is the result of `find` for them, `file` the delta file that has the rows."""
         self._keys, keys = alike(self._keys, keys)
         places = np.searchsorted(self._keys, keys)
         self._rows[places[found]] = rows[found]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class Malformed(Exception):
-    """Raised for a line that is not valid CSV; the text says why."""
+    """Raised for a line that is not valid CSV, with the reason."""
 
 
 class Unclosed(Malformed):

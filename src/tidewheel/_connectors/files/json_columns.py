@@ -15,7 +15,7 @@ from tidewheel._core.undecodable import UNDECODABLE
 _FILES = 10
 _BYTES = 256 * 1024
 _RECORDS = 100
-"""How much is read: of this many files, the first one that has records, and this many of its records."""
+"""Look for records in up to this many files, and read up to this many records of the first file that has any."""
 
 
 def absent_columns(files: Iterable[str], columns: Collection[str]) -> list[str]:
