@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidewheel._cells.cell import Exchange, Snapshot
+from tidewheel._cells.cell import Exchange
 from tidewheel._cells.connection import Connection
 from tidewheel._cells.errors import CellError
 from tidewheel._cells.job_place import HOLDER, ORDERS
@@ -113,6 +113,7 @@ class JobLease:
         self, connection: Connection, run: str, ttl: float = LEASE_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Take the connection to the job's cells."""
+        self._connection = connection
         self._cell = connection.writer(HOLDER, Holder, namespace=ORDERS, type_name="tidewheel.JobHolder")
         self._run, self._ttl, self._clock = run, ttl, clock
         self._since = time.time_ns()
@@ -127,8 +128,7 @@ class JobLease:
         has not renewed for the whole duration of its lease. With `take_over`, do not wait.
         """
         while self._thread is None:
-            standing = self._cell.refresh() if take_over else self._free(job)
-            exchange = self._take(standing.version)
+            exchange = self._take(self._cell.refresh().version if take_over else self._free(job))
             if not exchange.applied and exchange.seen is not None and not take_over:
                 raise _held(job, exchange.seen)
 
@@ -156,19 +156,6 @@ class JobLease:
             self._phase = phase
             self._wake.set()
 
-    def look(self) -> LeaseState:
-        """Return who else holds the job, or did so last.
-
-        A holder on another machine is watched until it renews, or has not done so for the whole of its time.
-        """
-        standing, worker = self._look()
-        holder = worker or standing.value
-        return LeaseState(None if holder is None or holder.run == self._run else holder, worker is not None)
-
-    def other(self) -> Holder | None:
-        """Return the other run that has the job; None if there is none."""
-        return self._look()[1]
-
     @contextmanager
     def held(self, job: str, take_over: bool = False) -> Iterator[None]:
         """Hold the lease for a block."""
@@ -190,34 +177,13 @@ class JobLease:
             with suppress(CellError):
                 self._replace(left)
 
-    def _free(self, job: str) -> Snapshot[Holder]:
-        """Return the state of the lease's cell; raise `HeldError` if a running process holds the lease."""
-        standing, holder = self._look()
-        if holder is not None:
+    def _free(self, job: str) -> int:
+        """Return the version of the lease's cell; raise `HeldError` if another running process holds the lease."""
+        watch = LeaseWatch(self._connection, self._clock)
+        holder = watch.settled().worker
+        if holder is not None and holder.run != self._run:
             raise _held(job, holder)
-        return standing
-
-    def _look(self) -> tuple[Snapshot[Holder], Holder | None]:
-        """Return the lease's cell as it stands, and who else is at work with it."""
-        first: Snapshot[Holder] | None = None
-        while True:
-            standing = self._cell.refresh()
-            holder = standing.value
-            if holder is None or holder.run == self._run:
-                return standing, None
-            if first is None:
-                first, seen_at = standing, self._clock()
-            elif standing.version != first.version:
-                return standing, holder
-            here = self._this_process()
-            alive = _process_started(holder.pid) == holder.process_started
-            left = free_in(holder, here, alive, self._clock(), seen_at)
-            if left <= 0:
-                return standing, None
-            if holder.shares_clock(here):
-                return standing, holder
-            with suppress(TimeoutError):
-                self._cell.when.updated(timedelta(seconds=left), since=standing.version)
+        return watch.version
 
     def _keep(self) -> None:
         while True:
@@ -270,6 +236,17 @@ class LeaseWatch:
         if free_in(holder, here, alive, self._clock(), self._seen_at) <= 0:
             return LeaseState(holder, False)
         return LeaseState(holder, True, holder.shares_clock(here) or self._renewals > 1)
+
+    def settled(self) -> LeaseState:
+        """Return who holds the job, or did so last, for certain.
+
+        A holder on another machine is watched until it renews, or has not done so for the whole of its time.
+        """
+        while True:
+            lease = self.look()
+            if lease.certain or lease.holder is None:
+                return lease
+            self.wait(max(0.0, self._seen_at + lease.holder.ttl * _MARGIN - self._clock()))
 
     def wait(self, seconds: float) -> None:
         """Wait until the lease's cell changes after the last look, at most for so many seconds."""

@@ -20,7 +20,7 @@ from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.savepoint import job_at
 from tidewheel._engine.control import cells_of, order_stop
 from tidewheel._engine.declaration import declaration, place_of_job
-from tidewheel._engine.job_lease import Holder, JobLease, LeaseState, LeaseWatch
+from tidewheel._engine.job_lease import Holder, LeaseState, LeaseWatch
 from tidewheel._observe.backlog import backlog
 from tidewheel._observe.history import History
 from tidewheel._observe.records import ErrorRecord, LagRecord
@@ -29,8 +29,6 @@ from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import StateError, TidewheelError
 
 _POLL_SECONDS = 0.2
-_NOBODY = ""
-"""The token of a reader that looks at a lease without taking it."""
 
 
 class JobStatus(msgspec.Struct, frozen=True):
@@ -166,7 +164,7 @@ def look(place: JobPlace, newest: Manifest | None, clock: Callable[[], int] = ti
     """Return the status of a job, which may have no commit yet; for a holder on another machine this takes some seconds."""
     _check_single(newest)
     with open_cells(cells_of(place)) as connection:
-        lease = JobLease(connection, _NOBODY).look()
+        lease = LeaseWatch(connection).settled()
     history = History(place.state, listed_for=inf)  # One look: one listing.
     if newest is None:
         return _look_at_first_start(place.job, lease, history)
@@ -233,17 +231,17 @@ def stop(place: JobPlace, newest: Manifest | None, wait: float) -> tuple[Holder 
     """
     _check_single(newest)
     with open_cells(cells_of(place)) as connection:
-        lease = JobLease(connection, _NOBODY)
-        holder = lease.other()
+        watch = LeaseWatch(connection)
+        holder = watch.settled().worker
         if holder is None:
             return None, True
         order_stop(connection, holder.run)
-        return holder, _has_ended(lease, holder, time.monotonic() + wait)
+        return holder, _has_ended(watch, holder, time.monotonic() + wait)
 
 
-def _has_ended(lease: JobLease, holder: Holder, deadline: float) -> bool:
+def _has_ended(watch: LeaseWatch, holder: Holder, deadline: float) -> bool:
     while time.monotonic() < deadline:
-        present = lease.other()
+        present = watch.settled().worker
         if present is None or present.run != holder.run:
             return True
         time.sleep(_POLL_SECONDS)

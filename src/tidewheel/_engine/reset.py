@@ -19,7 +19,7 @@ from tidewheel._checkpoint.tools.fork import release
 from tidewheel._checkpoint.tools.savepoint import savepoints
 from tidewheel._engine.claimed_job import check_no_move
 from tidewheel._engine.control import cells_of, forget_orders
-from tidewheel._engine.job_lease import JobLease
+from tidewheel._engine.job_lease import JobLease, LeaseWatch
 from tidewheel._storage import Store, open_store
 from tidewheel.errors import HeldError, StateError
 
@@ -76,11 +76,11 @@ def _check_forks(store: Store, job: str, pins: Pins) -> None:
 def check_stopped(place: JobPlace) -> None:
     """Raise a `HeldError` if the job runs."""
     with open_cells(cells_of(place)) as connection:
-        _check_free(JobLease(connection, secrets.token_hex(6)), place.job)
+        _check_free(connection, place.job)
 
 
-def _check_free(lease: JobLease, job: str) -> None:
-    holder = lease.other()
+def _check_free(connection: Connection, job: str) -> None:
+    holder = LeaseWatch(connection).settled().worker
     if holder is not None:
         raise HeldError(f"job {job!r} runs: {holder.describe()} has it; end it with `tidewheel stop {job}` first")
 
@@ -93,9 +93,8 @@ def reset(place: JobPlace) -> None:
     store = open_store(place.state)
     holdings(store, place.job)
     with open_cells(cells_of(place)) as connection:
-        lease = JobLease(connection, secrets.token_hex(6))
-        _check_free(lease, place.job)
-        with lease.held(place.job):
+        _check_free(connection, place.job)
+        with JobLease(connection, secrets.token_hex(6)).held(place.job):
             _remove_files(store.at(folder(place.job)))
             _clear_cells(connection)
     release(store, place.job)
