@@ -91,11 +91,3 @@ def java_version(text: str) -> int | None:
     if match is None:
         return None
     return int(match[2]) if match[1] == "1" and match[2] else int(match[1])
-
-
-def require_java() -> None:
-    """Exit with the message of `find_java`, for callers outside of a run."""
-    try:
-        find_java()
-    except ConfigError as error:
-        raise SystemExit(str(error)) from None

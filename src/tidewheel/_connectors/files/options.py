@@ -131,7 +131,7 @@ def file_options(limits: Limits, pattern: Pattern, options: Mapping[str, Any]) -
     given: dict[str, Any] = {}
     by_name_only = False
     for name, value in options.items():
-        match _known(name, value):
+        match _known(name):
             case "maxFilesPerTrigger":
                 limits = limits._replace(max_files=_count(name, value))
             case "maxBytesPerTrigger":
@@ -164,13 +164,11 @@ def file_options(limits: Limits, pattern: Pattern, options: Mapping[str, Any]) -
     return found
 
 
-def _known(name: str, value: Any) -> str:
+def _known(name: str) -> str:
     """Return an option in our spelling; refuse unknown options."""
     spelt = next((known for known in _ALL if known.lower() == name.lower()), None)
     if spelt is not None:
         return spelt
-    if name.lower() == "cleansource" and str(value).lower() == "off":
-        return "cleanSource"
     if name.lower() in _REMOVED:
         raise ConfigError(f"files() has no option {name!r}: {_REMOVED[name.lower()]}; {_with_spark()}")
     meant = difflib.get_close_matches(name, (*PARAMETERS, *_ALL), 1, cutoff=0.6)

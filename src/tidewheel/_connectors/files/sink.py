@@ -16,6 +16,7 @@ from tidewheel._connectors.files.formats import CheckedFile, EncodedRows, Format
 from tidewheel._connectors.files.held_output import HeldOutput
 from tidewheel._connectors.files.output_files import OutputFiles
 from tidewheel._connectors.files.places import explained, place_at
+from tidewheel._connectors.files.table_columns import check_partitions
 from tidewheel._connectors.files.target_folder import HIDDEN, OutputFile, TargetFolder, over_number, whole
 from tidewheel._connectors.over_runs import over_stream, over_stream_of, refuse_over, streams_of
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
@@ -243,7 +244,7 @@ class _FilesPartition(SinkPartition):
     def _ready(self, columns: pa.RecordBatch) -> Iterator[tuple[str, EncodedRows]]:
         parts: Iterable[tuple[str, pa.RecordBatch]] = [("", columns)]
         if wanted := self._sink.partition_by:
-            self._check_partitioning(columns.schema.names)
+            check_partitions(columns.schema.names, wanted, f"sink {self._staging.sink!r}")
             parts = ((hive.folder_of(wanted, values), rows) for values, rows in hive.split(columns, wanted))
         for folder, rows in parts:
             try:
@@ -278,13 +279,3 @@ class _FilesPartition(SinkPartition):
 
     def _explained(self) -> AbstractContextManager[None]:
         return explained("write", self._folder.place.at(self._folder.staging))
-
-    def _check_partitioning(self, names: Sequence[str]) -> None:
-        wanted = self._sink.partition_by
-        lacking = [name for name in wanted if name not in names]
-        if lacking or set(names) == set(wanted):
-            problem = f"there is no column {', '.join(lacking)}" if lacking else "no other column is left for the files"
-            raise StepError(
-                f"sink {self._staging.sink!r}: partition_by names {', '.join(wanted)}, and {problem}; "
-                f"the records have {', '.join(names)}"
-            )
