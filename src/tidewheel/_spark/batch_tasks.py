@@ -35,7 +35,10 @@ class Outcome(NamedTuple):
 
 
 class BatchTasks(Closing):
-    """Runs the tasks of a job's batches: in tasks of Spark, and on a local Spark small batches in a pool of processes."""
+    """Runs the tasks of a job's batches: in tasks of Spark, or in a pool of processes.
+
+    The pool runs batches without a shuffle, on a local Spark.
+    """
 
     def __init__(self, program: Program, *, local: bool) -> None:
         """Take the program, and whether its tasks run on this machine."""

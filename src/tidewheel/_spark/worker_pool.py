@@ -1,7 +1,8 @@
-"""Worker processes next to the driver that run the small batches of a local Spark: Spark needs 50 ms to start a task.
+"""Worker processes next to the driver, which run the batches of a local Spark that need no shuffle.
 
-They run the same step as the Python workers of Spark, on the same machine. A function that crashes, or uses up all memory, ends
-its worker and not the run; the batch then runs in tasks of Spark.
+Spark needs about 50 ms to start a task. The processes run the same step as the Python workers of Spark, on the same
+machine. A function that crashes, or uses up all memory, ends its worker and not the run; the batch then runs in tasks
+of Spark.
 
     python -m tidewheel._spark.worker_pool DESCRIPTOR
 """
