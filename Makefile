@@ -47,7 +47,6 @@ browser:  ## install Chromium for the tests and the pictures of the page (once, 
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
 test: setup kafka etcd java  ## the whole test suite
-	@$(BIN)/python -c 'from tidewheel._spark.java import require_java; require_java()'
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-unit: setup  ## the unit tests alone: no Spark, no servers
