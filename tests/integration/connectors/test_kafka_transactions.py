@@ -69,6 +69,7 @@ def test_aborted_transactions_are_never_read(topic, max_records):
     in_transaction(topic, [b"no", b"never"]).abort_transaction(30)
     in_transaction(topic, [b"2", b"3"]).commit_transaction(30)
     in_transaction(topic, [b"nor this"]).abort_transaction(30)
+    wait_for_end(topic, 9)
     assert everything(topic, max_records=max_records) == [b"1", b"2", b"3"]
     topic.append([b"4"])
     assert everything(topic, max_records=max_records) == [b"1", b"2", b"3", b"4"]
@@ -84,6 +85,7 @@ def test_undecided_transactions_are_awaited_and_earlier_records_are_read(topic):
     assert source.read(start, end) == [b"1"]
     assert source.end(end) == end
     opened.commit_transaction(30)
+    wait_for_end(topic, 4)
     assert source.read(end, source.end(end)) == [b"2", b"3"]
 
 

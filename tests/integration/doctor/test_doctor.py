@@ -74,4 +74,4 @@ def test_a_host_without_a_package_is_refused(server, tmp_path, monkeypatch):
     (found,) = problems(examine(f"file://{tmp_path}/state", server, packages={"only_in_the_driver"}))
     assert found[0].startswith("host ")
     assert found[1].endswith("bin/python has no only_in_the_driver")
-    assert "must be installed on every host, or travel in a packed environment" in found[2]
+    assert "Install their dependencies on every host, or send them as a packed environment" in found[2]

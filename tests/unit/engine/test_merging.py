@@ -283,7 +283,7 @@ def test_a_damaged_page_of_a_kept_checkpoint_stops_collection_only(caplog):
         checkpoints.folder.write(page.name, b"damaged")
         PageReader._held.clear()
         run.batch({"in": [{"user": "a", "n": 1}]})
-        assert "nothing is collected" in caplog.text
+        assert "no files are collected" in caplog.text
     assert held(url, "job") == {"a": 3}
 
 

@@ -227,7 +227,7 @@ def test_a_producer_with_its_own_numbers_may_restart_before_its_last_event():
         router.route("k", 1, 5000)
         with pytest.raises(ConfigError, match="must grow: 4000 came after 5000"):
             router.route("k", 1, 4000)
-        with pytest.raises(ConfigError, match="a number is given"):
+        with pytest.raises(ConfigError, match="give a number with each event"):
             router.route("k", 1)
         with pytest.raises(ConfigError, match="one by one"):
             router.route_many([("k", 1)])
