@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import subprocess
 import sys
@@ -105,6 +106,7 @@ class Commands:
 
     def fork(self) -> str:
         """Fork the job, check the fork, and drop it."""
+        self._drop_forks()
         self._forks += 1
         name = f"{self._job}-fork-{self._forks}"
         command("checkpoints", "savepoint", self._job, name, *self._state)
@@ -120,6 +122,15 @@ class Commands:
         finally:
             command("checkpoints", "savepoint", self._job, name, "--drop", *self._state)
         return f"fork of {self._job}"
+
+    def _drop_forks(self) -> None:
+        """Drop what earlier forks left because a server or the disk was away: it would keep files until the end."""
+        stored = StoredJob(self._job, state=self._url)
+        for savepoint in stored.savepoints():
+            if savepoint.name.startswith(f"{self._job}-fork-"):
+                with contextlib.suppress(OSError):  # Most often the fork was dropped, or never made.
+                    command("reset", savepoint.name, "--yes", *self._state)
+                stored.drop_savepoint(savepoint.name)
 
     def verify(self) -> str:
         problems = StoredJob(self._job, state=self._url).verify().problems
