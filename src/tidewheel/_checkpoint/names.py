@@ -17,9 +17,7 @@ them by a name that starts with "/": a path below the state URL.
 from __future__ import annotations
 
 import re
-from typing import Literal, cast
-
-import msgspec
+from typing import Literal
 
 from tidewheel.errors import ConfigError
 
@@ -33,21 +31,8 @@ Suffix = Literal["delta", "snap", "run"]
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
 _MAX_FOLDER = 200
-_STATE_FILE = re.compile(r"state/(\d{20})-([^/-]+)-(\d+)-(\d+)(?:\.([1-9]\d*))?\.(delta|snap|run)")
 _NUMBERED = re.compile(r"(?:state|staged)/(\d{20})-[^/].*")
 _TOKEN = re.compile(r"[A-Za-z0-9_.]+")
-
-
-class StateFileName(msgspec.Struct, frozen=True):
-    """The parts of a state file's name."""
-
-    sequence: int
-    run: str
-    task: int
-    attempt: int
-    suffix: Suffix
-    place: int = 0
-    """The index among several files of the same attempt."""
 
 
 def folder(stream_id: str) -> str:
@@ -118,15 +103,6 @@ def table_file(sequence: int, run: str, digest: str, place: int) -> str:
     'state/00000000000000000007-r1-ab-0.table'
     """
     return f"{STATE}/{_stem(sequence, run, 0, 0).removesuffix('-0-0')}-{digest}-{place}.table"
-
-
-def parse_state_file(name: str) -> StateFileName | None:
-    """Parse the name of a state file; return `None` for any other name."""
-    match = _STATE_FILE.fullmatch(name)
-    if match is None:
-        return None
-    sequence, run, task, attempt, place, suffix = match.groups()
-    return StateFileName(int(sequence), run, int(task), int(attempt), cast(Suffix, suffix), int(place or 0))
 
 
 def sequence_of(name: str) -> int | None:

@@ -1,15 +1,17 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewheel._checkpoint import names
-from tidewheel._checkpoint.names import StateFileName
 from tidewheel._storage.base import check_path
 from tidewheel.checkpoints import CheckpointStore
 from tidewheel.errors import ConfigError
 
 tokens = st.text("abcXYZ019_.", min_size=1, max_size=8)
 small = st.integers(0, 10**6)
+STATE_FILE = re.compile(r"state/(\d{20})-([^/-]+)-(\d+)-(\d+)(?:\.([1-9]\d*))?\.(delta|snap|run)")
 
 
 @given(st.text(min_size=1, max_size=16))
@@ -33,10 +35,13 @@ def test_a_stream_name_that_is_not_unicode_is_refused():
 
 
 @given(st.integers(0, 10**20 - 1), tokens, small, small, st.sampled_from(["delta", "snap"]), small)
-def test_the_name_of_a_state_file_has_its_sequence_and_run(sequence, run, task, attempt, suffix, place):
+def test_the_name_of_a_state_file_has_all_parts_so_that_no_other_file_has_it(
+    sequence, run, task, attempt, suffix, place
+):
     name = names.state_file(sequence, run, task, attempt, suffix, place)
-    assert names.parse_state_file(name) == StateFileName(sequence, run, task, attempt, suffix, place)
     assert names.sequence_of(name) == sequence
+    parts = STATE_FILE.fullmatch(name).groups("0")
+    assert parts == (f"{sequence:020}", run, str(task), str(attempt), str(place), suffix)
 
 
 @given(st.integers(0, 10**20 - 1), st.integers(0, 10**20 - 1))
@@ -64,7 +69,6 @@ def test_the_name_of_a_staged_file_has_its_sequence():
 )
 def test_other_names_have_no_sequence(name):
     assert names.sequence_of(name) is None
-    assert names.parse_state_file(name) is None
 
 
 @pytest.mark.parametrize(
