@@ -27,8 +27,6 @@ class SparkFolder:
     """The number of that batch."""
     begun: int | None
     """The number of a later batch that was begun and not committed."""
-    time_ms: int
-    """The processing time of the batch."""
     offsets: tuple[str, ...]
     """The offset of each source."""
     seen: tuple[OldSeenFile, ...]
@@ -65,7 +63,7 @@ def spark_folder(
 ) -> SparkFolder:
     """Return the sources of a query from the text of `offsets/N` and, by source, the files of its log."""
     # Split like Spark: a file name may contain characters that end a line only in Python.
-    version, about, *lines = offsets.removesuffix("\n").split("\n")
+    version, _, *lines = offsets.removesuffix("\n").split("\n")
     if version != _VERSION:
         raise StateError(
             f"{where}/offsets/{batch} has the format {version!r}; only {_VERSION!r} can be read. Restart the Spark query with "
@@ -76,7 +74,7 @@ def spark_folder(
     for number, line in enumerate(lines):
         if _kind(line) == FILES:
             seen += _seen(number, logs.get(number, {}), int(json.loads(line)["logOffset"]))
-    return SparkFolder(batch, begun, int(json.loads(about)["batchTimestampMs"]), tuple(lines), tuple(seen))
+    return SparkFolder(batch, begun, tuple(lines), tuple(seen))
 
 
 def _seen(source: int, log: Mapping[str, str], last: int) -> list[OldSeenFile]:
