@@ -110,8 +110,8 @@ class History:
         """Return a job's runs sorted by start; with `since`, those that started since then, and the last one before."""
         entries = self._listed(job, places.RUNS)
         if since is not None:
-            before = [entry for entry in entries if _at(entry) < since]
-            entries = before[-1:] + [entry for entry in entries if _at(entry) >= since]
+            before = [entry for entry in entries if places.time_of(entry) < since]
+            entries = before[-1:] + [entry for entry in entries if places.time_of(entry) >= since]
         return sorted(self._all(entries, RUNS), key=lambda record: record.at)
 
     def run_that_was(self, job: str, run: str, at: int) -> RunRecord | None:
@@ -120,7 +120,9 @@ class History:
 
     def errors(self, job: str, since: int | None = None) -> list[ErrorRecord]:
         """Return the errors of a job's runs since a time, sorted by time."""
-        entries = [entry for entry in self._listed(job, places.ERRORS) if since is None or _at(entry) >= since]
+        entries = [
+            entry for entry in self._listed(job, places.ERRORS) if since is None or places.time_of(entry) >= since
+        ]
         return sorted(self._all(entries, ERRORS), key=lambda record: record.at)
 
     def standing_error(self, job: str, worked_at: int | None) -> ErrorRecord | None:
@@ -152,7 +154,7 @@ class History:
             for path in [path for path in self.unreached if path.startswith(folder) and path not in listed]:
                 self.unreached.pop(path, None)
             for entries in listing.values():
-                entries.sort(key=_at)
+                entries.sort(key=places.time_of)
             self._listings[job] = (self._clock() + self._listed_for, listing)
         return listing.get(kind, [])
 
@@ -200,26 +202,21 @@ class History:
 
 def _spanning(entries: list[Entry], since: int | None, until: int | None) -> list[Entry]:
     """Return the objects that may contain commits of a time span; each is named by the time of its first commit."""
-    chosen = entries if until is None else [entry for entry in entries if _at(entry) < until]
+    chosen = entries if until is None else [entry for entry in entries if places.time_of(entry) < until]
     if since is None:
         return chosen
     # An object of a run covers the time until the run's next one.
-    before = {_run(entry): entry for entry in chosen if _at(entry) < since}
-    return [*before.values(), *(entry for entry in chosen if _at(entry) >= since)]
+    before = {_run(entry): entry for entry in chosen if places.time_of(entry) < since}
+    return [*before.values(), *(entry for entry in chosen if places.time_of(entry) >= since)]
 
 
 def _newest_of_runs(entries: Iterable[Entry]) -> list[Entry]:
     """Return the newest object of each run, sorted by time."""
-    return sorted({_run(entry): entry for entry in entries}.values(), key=_at)
+    return sorted({_run(entry): entry for entry in entries}.values(), key=places.time_of)
 
 
 def _version(entry: Entry) -> _Version:
     return entry.path, entry.size, entry.modified
-
-
-def _at(entry: Entry) -> int:
-    name = places.parse(entry.path)
-    return 0 if name is None else name.at
 
 
 def _run(entry: Entry) -> str:

@@ -176,16 +176,13 @@ def surplus(entries: list[Entry], now: int, keep_seconds: float, keep_bytes: int
     gone: list[Entry] = []
     most = {places.ERRORS: _ERRORS, places.RUNS: _RUNS}
     for kind in (places.COMMITS, places.RUNS, places.ERRORS):
-        own = sorted((entry for entry in entries if entry.path.startswith(f"{kind}/")), key=_at, reverse=True)
+        own = sorted(
+            (entry for entry in entries if entry.path.startswith(f"{kind}/")), key=places.time_of, reverse=True
+        )
         total = 0
         for place, entry in enumerate(own):
             total += entry.size
-            too_old = now - _at(entry) > keep_seconds * 1e9
+            too_old = now - places.time_of(entry) > keep_seconds * 1e9
             if place and (too_old or total > keep_bytes or place >= most.get(kind, len(own))):
                 gone.append(entry)
     return gone
-
-
-def _at(entry: Entry) -> int:
-    name = places.parse(entry.path)
-    return 0 if name is None else name.at

@@ -15,6 +15,7 @@ import re
 from typing import NamedTuple
 
 from tidewheel._checkpoint.names import folder
+from tidewheel._storage import Entry
 
 ROOT = ".history"
 COMMITS, RUNS, ERRORS = "commits", "runs", "errors"
@@ -39,6 +40,12 @@ def job_folder(job: str) -> str:
 def object_name(kind: str, at: int, run: str, number: int = 0) -> str:
     """Return the path of an object below the folder of its job."""
     return f"{kind}/{max(at, 0):020}-{run}-{number}"
+
+
+def time_of(entry: Entry) -> int:
+    """Return the time in an object's name; 0 if the name has none."""
+    name = parse(entry.path)
+    return 0 if name is None else name.at
 
 
 def parse(path: str) -> Name | None:
