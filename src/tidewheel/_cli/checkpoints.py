@@ -17,7 +17,7 @@ from tidewheel._cli.differences import show_differences
 from tidewheel._cli.duration import duration
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import show as show_error
-from tidewheel._cli.program import load_job, split_target
+from tidewheel._cli.program import load_named_program
 from tidewheel._cli.stored import (
     DEFAULT_STATE,
     AsJson,
@@ -283,9 +283,9 @@ def gc(
     With the program, also delete the data files that failed attempts left in the tables of its sinks, once they are older
     than the tables keep removed files.
     """
-    program = load_job(target) if split_target(target)[0].suffix == ".py" else None
+    program = load_named_program(target, state)
     job = target if program is None else program.name
-    stored = StoredJob(job, state=state or (DEFAULT_STATE if program is None else program.state))
+    stored = StoredJob(job, state=(state or DEFAULT_STATE) if program is None else program.state)
     collected = stored.gc(keep=keep, grace=grace, dry_run=dry_run)
     for name, sink in {} if program is None else sinks_of(program.plan()).items():
         left = tuple(f"{sink.describe()}: {path}" for path in sink.collect(job, name, dry_run=dry_run))
@@ -314,6 +314,4 @@ def _row(found: Manifest, savepoint: str) -> dict[str, Any]:
 
 
 def _pretty(value: Any) -> str:
-    import msgspec
-
     return msgspec.json.format(shown(value), indent=2)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidewheel._storage import absolute
 from tidewheel.errors import ConfigError, TidewheelError
 
 if TYPE_CHECKING:
@@ -22,10 +23,18 @@ Program = Annotated[
 ]
 
 
-def load_job(target: str) -> Job:
-    """Return the job of `program.py` or `program.py:variable`."""
+def load_job(target: str, state: str | None = None) -> Job:
+    """Return the job of `program.py` or `program.py:variable`. `state` replaces the state URL of the program."""
     path, variable = split_target(target)
-    return find_job(load_program(path), path, variable)
+    job = find_job(load_program(path), path, variable)
+    if state is not None:
+        job.state = absolute(state)
+    return job
+
+
+def load_named_program(target: str, state: str | None = None) -> Job | None:
+    """Return the job of a target that names a program, like `load_job`; None if the target is the name of a job."""
+    return load_job(target, state) if split_target(target)[0].suffix == ".py" else None
 
 
 def split_target(target: str) -> tuple[Path, str | None]:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidewheel._cli.echo import echo
-from tidewheel._cli.program import load_job, split_target
+from tidewheel._cli.program import load_named_program
 from tidewheel._cli.stored import DEFAULT_STATE, CellsUrl, JobOrProgram, StateOrProgram, job_place, size
 from tidewheel.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
     from tidewheel._checkpoint.job_place import JobPlace
     from tidewheel._engine.reset import Holdings
-    from tidewheel._operators.graph import Node
     from tidewheel._program.job import Job
 
 
@@ -41,13 +40,12 @@ def reset(
 
     Exit status: 0 deleted, 1 an error or not confirmed, 2 the job runs.
     """
+    from tidewheel._engine.plan_sinks import sinks_of
     from tidewheel._engine.reset import check_stopped, holdings
     from tidewheel._engine.reset import reset as remove
     from tidewheel._storage import open_store
 
-    job = load_job(target) if split_target(target)[0].suffix == ".py" else None
-    if job is not None and state is not None:
-        job.state = state
+    job = load_named_program(target, state)
     if job is None and output:
         raise ConfigError(
             f"only the program knows its sinks: to delete their output, name it instead of {target}, as in "
@@ -56,19 +54,19 @@ def reset(
     place = _place(job, target, state, cells)
     check_stopped(place)
     held = holdings(open_store(place.state), place.job)
-    sinks = _sinks(job) if job is not None and output else []
+    sinks = sinks_of(job.plan()) if job is not None and output else {}
     if held.sequence is None and not sinks:
         raise NotFound(f"there is no state of a job {place.job!r} at {held.state}; nothing to remove")
     for line in lines(held):
         echo(line)
-    for node in sinks:
-        echo(f"  sink {node.name!r}: {_published(place.job, node) or f'{_describe(node)} stays as it is'}")
+    for name, sink in sinks.items():
+        echo(f"  sink {name!r}: {sink.published(place.job, name) or f'{sink.describe()} stays as it is'}")
     if not yes:
         typer.confirm("Remove this for good?", abort=True)
     remove(place)
-    for node in sinks:
-        if _published(place.job, node):
-            node.operator.sink.remove(place.job, node.name)  # type: ignore[attr-defined]  # a sink's node
+    for name, sink in sinks.items():
+        if sink.published(place.job, name):
+            sink.remove(place.job, name)
     echo(f"{place.job}: removed; its next start is its first")
 
 
@@ -93,18 +91,3 @@ def _place(job: Job | None, name: str, state: str | None, cells: str | None) -> 
     if job is None:
         return job_place(StoredJob(name, state=state or DEFAULT_STATE), cells)
     return JobPlace(job.name, job.state, cells or job.cells_at)
-
-
-def _sinks(job: Job) -> list[Node]:
-    from tidewheel._operators.stateless.sink import SinkOperator
-
-    return [node for node in job.plan().nodes if isinstance(node.operator, SinkOperator)]
-
-
-def _published(job: str, node: Node) -> str | None:
-    text: str | None = node.operator.sink.published(job, node.name)  # type: ignore[attr-defined]  # a sink's node
-    return text
-
-
-def _describe(node: Node) -> str:
-    return str(node.operator.sink.describe())  # type: ignore[attr-defined]  # a sink's node

@@ -18,7 +18,6 @@ from tidewheel._cli.run_options import Remote, with_remote, with_run_options
 from tidewheel._core.lost_terminal import survive_loss
 from tidewheel._spark.early_start import start_early
 from tidewheel._spark.options import RunOptions
-from tidewheel._storage import absolute
 from tidewheel._subjects import added
 from tidewheel.errors import ConfigError
 
@@ -65,9 +64,7 @@ def run(
     begun = False
     try:
         start_early(options.master, options.conf)
-        job = load_job(program)
-        if options.state is not None:
-            job.state = absolute(options.state)
+        job = load_job(program, options.state)
         with _page_of(job) if ui else nullcontext(), progress_for(as_json) as progress:
 
             def on_phase(phase: str | None) -> None:

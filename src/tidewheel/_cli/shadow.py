@@ -10,7 +10,7 @@ from tidewheel._cli.differences import show_differences
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.program import load_job
-from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, shown
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, at_of, shown
 from tidewheel.errors import ConfigError
 
 
@@ -56,11 +56,10 @@ def shadow(
     if changed.name != job:
         raise ConfigError(f"{program} is the program of job {changed.name!r}, not of {job!r}: give both the same name")
     stored = StoredJob(job, state=state)
-    at = int(since) if since is not None and since.isdigit() else since
     found = stored.shadow(
         changed,
         last=last,
-        since=at,
+        since=at_of(since),
         old=None if old is None else load_job(old),
         samples=samples,
         allow_dropped_state=allow_dropped_state or (),

@@ -14,7 +14,6 @@ from tidewheel._cli.progress import progress_for
 from tidewheel._cli.run_options import Remote, with_remote, with_run_options
 from tidewheel._spark.early_start import start_early
 from tidewheel._spark.options import OPTIONS, RunOptions
-from tidewheel._storage import absolute
 
 
 @with_run_options([name for name in OPTIONS if name != "take_over"], environment={"state": "TIDEWHEEL_STATE"})
@@ -49,9 +48,7 @@ def standby(
     configure_logs(log_level, log_format, traces)
     options = with_remote(options, remote)
     start_early(options.master, options.conf)
-    job = load_job(program)
-    if options.state is not None:
-        job.state = absolute(options.state)
+    job = load_job(program, options.state)
     with progress_for(as_json) as progress:
         progress.started(job)
         chosen = replace(options, progress=progress.batch, on_phase=progress.phase, on_readers=progress.readers)

@@ -168,9 +168,7 @@ def import_(
     from tidewheel._cli.program import load_job
     from tidewheel._imports.import_state import import_state
 
-    job = load_job(program)
-    if state is not None:
-        job.state = state
+    job = load_job(program, state)
     imported = import_state(job, step, path, key=key, value=value, key_type=key_type)
     how = "; the keys were read as text (--key-type says otherwise)" if imported.taken_for_text else ""
     echo(f"{imported.keys} keys imported into {step} of {job.name}{how}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidewheel._checkpoint.names import DEFAULT_STATE
-from tidewheel._checkpoint.tools.text import key_candidates, shown
+from tidewheel._checkpoint.tools.text import shown
 
 if TYPE_CHECKING:
     from tidewheel._checkpoint.job_place import JobPlace
@@ -27,7 +27,6 @@ __all__ = [
     "State",
     "at_of",
     "job_place",
-    "key_candidates",
     "shown",
     "size",
     "when",

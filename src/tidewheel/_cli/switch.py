@@ -17,7 +17,6 @@ from tidewheel._cli.progress import progress_for
 from tidewheel._cli.run_options import Remote, with_remote, with_run_options
 from tidewheel._cli.stored import JobName
 from tidewheel._spark.options import RunOptions
-from tidewheel._storage import absolute
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,11 +55,9 @@ def switch(
     """
     configure_logs(log_level, log_format, traces)
     options = with_remote(options, remote)
-    new = load_job(to)
+    new = load_job(to, options.state)
     if new.name != job:
         raise ConfigError(f"{to} is the program of job {new.name!r}, not of {job!r}: give both the same name")
-    if options.state is not None:
-        new.state = absolute(options.state)
 
     def accept(found: Switching) -> bool:
         from tidewheel._program.stored_job import StoredJob

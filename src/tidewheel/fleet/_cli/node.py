@@ -21,7 +21,6 @@ from tidewheel._observe.endpoint import MetricsEndpoint
 from tidewheel._observe.metrics import Metrics
 from tidewheel._spark.option_kinds import AUTO
 from tidewheel._spark.options import RunOptions
-from tidewheel._storage import absolute
 from tidewheel._time.duration import seconds
 from tidewheel.errors import ConfigError
 from tidewheel.fleet._nodes.membership import LEASE_SECONDS
@@ -111,9 +110,7 @@ def node(
             "a node of a fleet does not choose its parallelism: give a number, or leave the option out for one task per core. "
             "To add capacity, start another node"
         )
-    loaded = load_job(job)
-    if options.state is not None:
-        loaded.state = absolute(options.state)
+    loaded = load_job(job, options.state)
     events = _EventPrinter(as_json)
     run = dataclasses.replace(
         options, progress=lambda batch: events("batch", facts(batch) if as_json else {"": line(batch)})
