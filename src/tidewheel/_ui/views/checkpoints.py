@@ -8,10 +8,9 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import CHAIN
 from tidewheel._checkpoint.tools.diff import diff as state_diff
 from tidewheel._checkpoint.tools.savepoint import At, find, savepoints
-from tidewheel._checkpoint.tools.text import decoded
+from tidewheel._checkpoint.tools.text import changed_keys, decoded
 from tidewheel._checkpoint.tools.verify import verify as verify_files
 from tidewheel._engine.job_status import table_versions
-from tidewheel._state.auxiliary_tables import readable_key
 from tidewheel._storage.chain import Chain
 from tidewheel._ui.site import Site
 from tidewheel.errors import TidewheelError
@@ -69,26 +68,7 @@ def changes(site: Site, name: str, before: At, after: At) -> dict[str, Any]:
     own = site.job(name).checkpoints()
     old, new = find(own, before), find(own, after)
     known = new.operators | old.operators
-    tables = []
-    for each in state_diff(site.store, old, new, _SAMPLES):
-        step = each.table.partition("/")[0]
-        codec, info = known[step].codec if step in known else "", known.get(each.table)
-        tables.append(
-            {
-                "table": each.table,
-                "added": each.added,
-                "changed": each.changed,
-                "dropped": each.dropped,
-                "samples": [
-                    {
-                        "key": readable_key(each.table, change.key),
-                        "before": decoded(change.before, codec, info),
-                        "after": decoded(change.after, codec, info),
-                    }
-                    for change in each.samples
-                ],
-            }
-        )
+    tables = [{"table": each.table, **changed_keys(each, known)} for each in state_diff(site.store, old, new, _SAMPLES)]
     return {"before": old.sequence, "after": new.sequence, "tables": tables}
 
 
