@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from tidewheel._cells import open_cells
-from tidewheel._checkpoint.fleet_ledger import ORIGIN
 from tidewheel._ui.site import Site
 
 
@@ -36,10 +35,11 @@ def _by_chains(site: Site, name: str) -> dict[str, Any]:
 
     chains = Chains(site.store, name)
     whose = custody(chains.ledgers())
+    runs = chains.entries()
     nodes: dict[str, dict[str, Any]] = {}
     shards = []
     for shard, held in sorted(whose.items()):
-        run = None if held.run == ORIGIN else chains.runs.get(int(held.run))
+        run = runs.get(held.run)
         node = run.node if run else None
         shards.append({"shard": shard, "holder": node, "run": held.run, "moving": held.source is not None})
         if node is not None:
@@ -48,7 +48,7 @@ def _by_chains(site: Site, name: str) -> dict[str, Any]:
             )
             row["shards"] += 1
     for run_name, head in chains.heads.items():
-        info = None if run_name == ORIGIN else chains.runs.get(int(run_name))
+        info = runs.get(run_name)
         if info is not None and info.node in nodes:
             row = nodes[info.node]
             row["events"] += head.event_count

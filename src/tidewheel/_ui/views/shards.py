@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidewheel._checkpoint.fleet_ledger import ORIGIN
 from tidewheel._ui.site import Site
 from tidewheel._ui.views.jobs import newest_records
 
@@ -36,12 +35,9 @@ def _holders(site: Site, name: str) -> list[str]:
 
     chains = Chains(site.store, name)
     whose = custody(chains.ledgers())
-    nodes: dict[str, str] = {}
-    for held in whose.values():
-        if held.run not in nodes:
-            run = None if held.run == ORIGIN else chains.runs.get(int(held.run))
-            nodes[held.run] = run.node if run else ""
-    return [nodes[whose[shard].run] if shard in whose else "" for shard in range(max(whose, default=-1) + 1)]
+    runs = chains.entries()
+    nodes = {shard: run.node for shard, held in whose.items() if (run := runs.get(held.run)) is not None}
+    return [nodes.get(shard, "") for shard in range(max(whose, default=-1) + 1)]
 
 
 def _skew(keys: list[int]) -> float | None:

@@ -100,6 +100,10 @@ class Chains:
         self.gone, self._removed = self._removed & lost, frozenset(lost)
         return ledgers
 
+    def entries(self) -> dict[str, Run | None]:
+        """Return the entry of each run that `ledgers` has read, by name; None if the entry was removed."""
+        return {name: self.runs.get(int(name)) for name in self.heads if name != ORIGIN}
+
     def _read(self, runs: Iterable[str]) -> dict[str, Ledger]:
         heads = {run: self.of(run).latest() for run in runs}
         found = {run: newest for run, newest in heads.items() if newest is not None and not is_last(newest)}

@@ -97,7 +97,7 @@ class Observer:
         assert assignment is not None
         chains = self._chains
         custody = handover.custody(chains.ledgers())
-        runs = {name: chains.runs.get(int(name)) for name in chains.heads if name != ORIGIN}
+        runs = chains.entries()
         behind, complete = lag(
             self._inbox, self._positions({shard: held.holding.position for shard, held in custody.items()})
         )
