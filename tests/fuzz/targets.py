@@ -31,9 +31,9 @@ from tidewheel._cells.tickets.signed import TicketIssuer, TicketValidator
 from tidewheel._checkpoint import encoding, pages, pins, seed_layout, spark_log
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.manifest import SparkLog, SparkSource
+from tidewheel._checkpoint.tools.savepoint import at_of
 from tidewheel._checkpoint.tools.text import key_candidates, shown
 from tidewheel._cli import cells as cells_cli
-from tidewheel._cli.stored import at_of
 from tidewheel._codecs.decode_all import decode_all
 from tidewheel._codecs.registry import Registry
 from tidewheel._connectors.files.csv_fields import CsvForm

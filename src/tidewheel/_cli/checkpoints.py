@@ -11,6 +11,7 @@ from rich.table import Table
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.tools.key_check import either
 from tidewheel._checkpoint.tools.restore import abandoned_name
+from tidewheel._checkpoint.tools.savepoint import at_of
 from tidewheel._checkpoint.tools.text import decoded
 from tidewheel._cli.console import console
 from tidewheel._cli.differences import show_differences
@@ -25,7 +26,6 @@ from tidewheel._cli.stored import (
     JobOrProgram,
     State,
     StateOrProgram,
-    at_of,
     shown,
     size,
     when,

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from tidewheel._checkpoint.tools.savepoint import at_of
 from tidewheel._cli.differences import show_differences
 from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.program import load_job
-from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, at_of, shown
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, shown
 from tidewheel.errors import ConfigError
 
 

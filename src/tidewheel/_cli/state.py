@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 import typer
 
 from tidewheel._checkpoint.tools.key_check import either
+from tidewheel._checkpoint.tools.savepoint import at_of
 from tidewheel._cli.echo import echo
 from tidewheel._cli.explain import show_history
 from tidewheel._cli.negative_numbers import TakesNegativeNumbers
 from tidewheel._cli.reshard import reshard
-from tidewheel._cli.stored import DEFAULT_STATE, AsJson, AtOption, JobName, ProgramState, State, at_of, shown
+from tidewheel._cli.stored import DEFAULT_STATE, AsJson, AtOption, JobName, ProgramState, State, shown
 from tidewheel._program.stored_job import StoredJob
 
 app = typer.Typer(

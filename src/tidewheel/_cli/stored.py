@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from tidewheel._checkpoint.job_place import JobPlace
     from tidewheel._program.stored_job import StoredJob
 
-_SEQUENCE = re.compile(r"[0-9]{1,19}")
-
 __all__ = [
     "DEFAULT_STATE",
     "AsJson",
@@ -25,7 +22,6 @@ __all__ = [
     "JobName",
     "ProgramState",
     "State",
-    "at_of",
     "job_place",
     "shown",
     "size",
@@ -80,11 +76,6 @@ def job_place(stored: StoredJob, cells: str | None = None) -> JobPlace:
     from tidewheel._engine.declaration import place_of_job
 
     return place_of_job(stored.store, stored.name, cells)
-
-
-def at_of(text: str | None) -> int | str | None:
-    """Return the sequence or savepoint name of an option."""
-    return int(text) if text is not None and _SEQUENCE.fullmatch(text) else text
 
 
 def when(nanoseconds: int) -> str:

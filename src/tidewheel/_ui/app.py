@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from tidewheel._checkpoint.tools.savepoint import At, at_of
 from tidewheel._checkpoint.tools.text import shown
 from tidewheel._core.http_endpoint import Answer, Request, failure
 from tidewheel._core.http_guard import API, Guard
@@ -34,8 +35,8 @@ _KINDS = {
 View = Callable[[Site, dict[str, str]], Any]
 
 
-def _at(text: str | None) -> int | str | None:
-    return int(text) if text is not None and _is_number(text) else text or None
+def _at(text: str | None) -> At:
+    return at_of(text or None)
 
 
 def _number(text: str | None) -> float | None:
@@ -51,14 +52,10 @@ def _number(text: str | None) -> float | None:
 
 
 def _sequence(text: str | None) -> int | None:
-    if text and not _is_number(text):
+    at = _at(text)
+    if isinstance(at, str):
         raise ConfigError(f"{text!r} is not the number of a checkpoint")
-    return int(text) if text else None
-
-
-def _is_number(text: str) -> bool:
-    # Python also counts other characters as digits, such as a superscript two.
-    return text.isascii() and text.isdigit() and len(text) < 20
+    return at
 
 
 VIEWS: dict[str, View] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.pinning import hold_checkpoint
 from tidewheel._checkpoint.pins import Pin, check_name
@@ -11,6 +13,13 @@ from tidewheel.errors import ConfigError, NotFound
 
 At = int | str | None
 """A sequence, the name of a savepoint, or None for the newest."""
+
+_SEQUENCE = re.compile(r"[0-9]{1,19}")
+
+
+def at_of(text: str | None) -> At:
+    """Return the sequence that a text is, or the name of a savepoint."""
+    return int(text) if text is not None and _SEQUENCE.fullmatch(text) else text
 
 
 def job_at(store: Store, job: str) -> StreamCheckpoints:
