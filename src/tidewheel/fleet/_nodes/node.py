@@ -23,9 +23,8 @@ from tidewheel._checkpoint.names import folder
 from tidewheel._core import faults
 from tidewheel._core.threads import BackgroundThread, OnError
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.plan_sinks import publish_output, stop_sinks
+from tidewheel._engine.plan_sinks import publish_output, sinks_of, stop_sinks
 from tidewheel._engine.program_job import ProgramJob
-from tidewheel._operators.stateless.sink import SinkOperator
 from tidewheel._operators.time_checks import check_clock
 from tidewheel._storage import open_store
 from tidewheel.errors import ConnectorUnavailable, FencedError, Retry, StorageError, TidewheelError
@@ -300,9 +299,8 @@ class Node:
 
     def _forget(self, runs: Sequence[int]) -> None:
         """Delete the publish markers of ended runs from all sinks."""
-        for node in self.plan.nodes:
-            if isinstance(node.operator, SinkOperator):
-                node.operator.sink.forget(self.job.name, node.name, runs)
+        for name, sink in sinks_of(self.plan).items():
+            sink.forget(self.job.name, name, runs)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
