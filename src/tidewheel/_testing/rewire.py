@@ -29,34 +29,37 @@ def rewired(job: Job, state: str | None = None, sources: Mapping[str, Source] | 
 
     The job itself does not change. If one of its sinks already collects, the copy uses it.
     """
-    changed = copy.copy(job)
+    changed = _with_nodes(job, [_replaced(node, sources or {}) for node in job.graph.nodes])
     changed.state = state or f"memory:test-{secrets.token_hex(6)}"
     changed.cells_at = None
-    changed.graph = Graph()
-    changed.graph._lines = dict(job.graph._lines)
-    changed.graph.nodes = [_replaced(node, sources or {}) for node in job.graph.nodes]
     sinks = ((node.name, node.operator.sink) for node in changed.graph.nodes if isinstance(node.operator, SinkOperator))
     return Rewired(changed, {name: sink.records for name, sink in sinks if isinstance(sink, Collect)})
 
 
 def collecting(job: Job) -> Job:
     """Return a copy of the job whose sinks start with empty lists."""
+    return _with_nodes(job, list(map(_collected, job.graph.nodes)))
+
+
+def _with_nodes(job: Job, nodes: list[Node]) -> Job:
+    """Return a copy of the job with other nodes in its graph."""
     changed = copy.copy(job)
     changed.graph = Graph()
     changed.graph._lines = dict(job.graph._lines)
-    changed.graph.nodes = [
-        replace(node, operator=replace(node.operator, sink=collect()))
-        if isinstance(node.operator, SinkOperator)
-        else node
-        for node in job.graph.nodes
-    ]
+    changed.graph.nodes = nodes
     return changed
+
+
+def _collected(node: Node) -> Node:
+    """Return the node, with a sink that collects if it is a sink."""
+    operator = node.operator
+    return replace(node, operator=replace(operator, sink=collect())) if isinstance(operator, SinkOperator) else node
 
 
 def _replaced(node: Node, sources: Mapping[str, Source]) -> Node:
     operator = node.operator
     if isinstance(operator, SinkOperator) and not isinstance(operator.sink, Collect):
-        return replace(node, operator=replace(operator, sink=collect()))
+        return _collected(node)
     if isinstance(operator, SourceOperator) and node.name in sources:
         return replace(node, operator=replace(operator, source=sources[node.name].declared(operator.shape)))
     return node
