@@ -27,20 +27,15 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
-def canonical(key: Any) -> bytes:
-    r"""Return the bytes that are hashed: str as UTF-8, int as 8 bytes little-endian, bytes unchanged, others as msgpack.
-
-    >>> canonical("a"), canonical(1)
-    (b'a', b'\x01\x00\x00\x00\x00\x00\x00\x00')
-    """
-    return to_stored(key)[1:]
-
-
 def to_stored(key: Any) -> bytes:
-    """Return the key's bytes in state: one letter for its kind, then the canonical bytes.
+    r"""Return the key's bytes in state: one letter for its kind, then the canonical bytes, which are hashed.
 
-    The letter distinguishes `"a"` from `b"a"` and lets `from_stored` decode the key without knowing its type. Raises
-    for values that would not be decoded as an equal key (a date, a set, a dataclass, NaN).
+    Canonical are: str as UTF-8, int as 8 bytes little-endian, bytes unchanged, others as msgpack. The letter
+    distinguishes `"a"` from `b"a"` and lets `from_stored` decode the key without knowing its type. Raises for values
+    that would not be decoded as an equal key (a date, a set, a dataclass, NaN).
+
+    >>> to_stored("a"), to_stored(1)
+    (b'sa', b'i\x01\x00\x00\x00\x00\x00\x00\x00')
     """
     if isinstance(key, str):
         try:
