@@ -20,7 +20,8 @@ from tidewheel._state.bounded_files import BoundedFiles
 from tidewheel._state.key_run import KeyRun
 from tidewheel._state.local_copies import LocalCopies, folder_name
 from tidewheel._state.references import PartRef
-from tidewheel._state.task_state import Items, TaskState
+from tidewheel._state.state_file import Items
+from tidewheel._state.task_state import TaskState
 from tidewheel._storage import Store
 from tidewheel._storage.chain import Chain
 from tidewheel.errors import CorruptError

@@ -42,8 +42,9 @@ from tidewheel._operators.base import Process, without
 from tidewheel._operators.graph import Node, Port
 from tidewheel._operators.keyed.combiner import Combiner
 from tidewheel._state.codec import StateCodec
+from tidewheel._state.keyed_state import KeyedState
+from tidewheel._state.raw_table import RawTable
 from tidewheel._state.row_table import RepeatedRows, RowTable
-from tidewheel._state.task_state import KeyedState, RawTable
 from tidewheel._state.timers import SUFFIX as TIMERS
 from tidewheel._state.timers import TimerTable
 from tidewheel._storage import open_store

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from tidewheel._operators.keyed.combiner import Combiner
     from tidewheel._operators.keyed.state_spec import StateSpec
     from tidewheel._state.codec import StateCodec
+    from tidewheel._state.keyed_state import KeyedState
+    from tidewheel._state.raw_table import RawTable
     from tidewheel._state.row_table import RepeatedRows, RowTable
-    from tidewheel._state.task_state import KeyedState, RawTable
     from tidewheel._state.timers import TimerTable
     from tidewheel._time.frontier import Input
     from tidewheel._values.keyed_table import KeyedRows

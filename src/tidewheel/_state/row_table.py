@@ -21,7 +21,7 @@ from tidewheel._state.shard_reader import ShardReader
 from tidewheel.errors import StateError
 
 if TYPE_CHECKING:
-    from tidewheel._state.task_state import RawTable
+    from tidewheel._state.raw_table import RawTable
 
 _SPARSE = 2
 """A shard with more than this many times the keys of a batch is read key by key."""

@@ -24,7 +24,8 @@ from tidewheel._state.tagged import Divided, divided, undivided
 from tidewheel.errors import CorruptError, LocalDiskFull
 
 if TYPE_CHECKING:
-    from tidewheel._state.task_state import Items, TaskState
+    from tidewheel._state.state_file import Items
+    from tidewheel._state.task_state import TaskState
 
 SUFFIX = "segments"
 """The part of a table's name after the step's."""

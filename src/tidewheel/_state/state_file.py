@@ -41,6 +41,9 @@ Table = str
 Item = tuple[bytes, bytes | None]
 """A key and its value; `None` marks a deleted key."""
 
+Items = Sequence[Item]
+"""Items in ascending order of their keys."""
+
 ReadRange = Callable[[str, int, int], bytes | memoryview]
 """`read_range(path, start, length)` of a store."""
 

@@ -18,7 +18,8 @@ from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel.errors import CorruptError
 
 if TYPE_CHECKING:
-    from tidewheel._state.task_state import Items, TaskState
+    from tidewheel._state.state_file import Items
+    from tidewheel._state.task_state import TaskState
 
 Ints = npt.NDArray[np.int64]
 

@@ -26,12 +26,14 @@ from tidewheel._program.keyed_stream import KeyedStream
 from tidewheel._program.stream import Stream
 from tidewheel._state.auxiliary_tables import is_auxiliary, owner, reassigned
 from tidewheel._state.codec import StateCodec, codec_named
+from tidewheel._state.keyed_state import KeyedState
+from tidewheel._state.raw_table import RawTable
 from tidewheel._state.references import FileRef, ShardParts
 from tidewheel._state.row_table import RowTable
 from tidewheel._state.segments import SUFFIX as SEGMENTS
 from tidewheel._state.segments import segment_key, whole
 from tidewheel._state.tagged import is_divided
-from tidewheel._state.task_state import KeyedState, RawTable, TaskState
+from tidewheel._state.task_state import TaskState
 from tidewheel._state.timers import THERE, is_timers
 from tidewheel._state.timers import decode as decode_timer
 from tidewheel._state.timers import encode as encode_timer

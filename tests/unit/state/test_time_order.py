@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.internals import ShardParts, from_stored, to_stored
-from tidewheel._state import task_state, time_order
+from tidewheel._state import keyed_state, time_order
 from tidewheel._state.auxiliary_tables import owner, reassigned
 from tidewheel._state.codec import codec_named
+from tidewheel._state.keyed_state import KeyedState
 from tidewheel._state.segments import SUFFIX, is_head, segment_key
 from tidewheel._state.tagged import Divided, undivided
-from tidewheel._state.task_state import KeyedState, TaskState
+from tidewheel._state.task_state import TaskState
 from tidewheel._state.time_order import TimeOrder, TimeOrderCodec, nothing
 from tidewheel._testing.plain_copies import PlainCopies
 from tidewheel.codecs import msgpack_codec
@@ -105,7 +106,7 @@ def test_any_batches_give_the_state_of_sorted_lists(batches):
             states.put(key, state if any(state) else None)
         if spilled:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(task_state, "SPILL_KEYS", -1)
+                patch.setattr(keyed_state, "SPILL_KEYS", -1)
                 states.fetch(["a", "b", "c"])
         if not abandoned:
             committed.commit(task)

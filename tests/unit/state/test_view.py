@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from support.internals import FileRef, ShardParts, from_stored, shard_of, to_stored
 from tidewheel._core.keys import shard_of_stored
-from tidewheel._state import task_state as view
+from tidewheel._state import keyed_state, task_state
 from tidewheel._state.compaction import merge
 from tidewheel._state.key_batch import RefusedState
+from tidewheel._state.keyed_state import KeyedState
 from tidewheel._state.local_copies import CopyLimits, LocalCopies
 from tidewheel._state.state_file import StateFile, StateFileWriter
-from tidewheel._state.task_state import KeyedState, TaskState
+from tidewheel._state.task_state import TaskState
 from tidewheel.codecs import msgpack_codec
 from tidewheel.errors import StepError
 
@@ -78,7 +79,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 
 @pytest.fixture
 def few_keys_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "SPILL_KEYS", 2)
+    monkeypatch.setattr(keyed_state, "SPILL_KEYS", 2)
 
 
 def state_of(task: TaskState) -> KeyedState:
@@ -330,7 +331,7 @@ def test_keys_of_several_types_of_number_are_refused(jobs, first, second):
 
 
 def test_a_task_that_fills_many_copies_releases_them(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "FILLED_COPIES", 2)
+    monkeypatch.setattr(task_state, "FILLED_COPIES", 2)
     job = jobs(many_keys=2, many_pages=0)
     task = job.task()
     states = task.keyed(TABLE, msgpack_codec(int), int)

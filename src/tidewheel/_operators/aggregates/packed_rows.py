@@ -17,7 +17,7 @@ from tidewheel._operators.aggregates.partial_results import INTEGER, Packing
 from tidewheel._operators.aggregates.states import decoded, encoded
 from tidewheel._state.key_batch import KeyBatch
 from tidewheel._state.layout import Accumulator
-from tidewheel._state.task_state import RawTable
+from tidewheel._state.raw_table import RawTable
 
 _LIST, _PAIR, _BYTES = 0xDD, b"\x92", b"\xc6"
 """The msgpack tags of a list with a length of 4 bytes, of a pair, and of bytes with a length of 4 bytes."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidewheel._operators.base import Context
 from tidewheel._state.key_batch import KeyBatch, RefusedState
-from tidewheel._state.task_state import KeyedState
+from tidewheel._state.keyed_state import KeyedState
 from tidewheel._values import Batch
 from tidewheel.errors import StepError
 

@@ -9,8 +9,8 @@ from tidewheel._core.user_code import described
 from tidewheel._operators.base import Context
 from tidewheel._operators.keyed.output_buffer import OutputBuffer
 from tidewheel._operators.logic import Message, StatefulLogic
+from tidewheel._state.keyed_state import KeyedState
 from tidewheel._state.segments import UNREADABLE
-from tidewheel._state.task_state import KeyedState
 from tidewheel._state.timers import Clock, Timer, decode, encode
 from tidewheel._time.duration import MAX_TIME
 from tidewheel.errors import StepError

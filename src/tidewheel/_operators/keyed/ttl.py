@@ -8,8 +8,8 @@ from typing import Any
 from tidewheel._core.keys import from_stored, to_stored
 from tidewheel._operators.base import Context, Conversion, Process
 from tidewheel._state.codec import msgpack_codec
+from tidewheel._state.keyed_state import KeyedState
 from tidewheel._state.layout import StateLayout
-from tidewheel._state.task_state import KeyedState
 from tidewheel._state.timers import THERE, Clock, Timer, encode
 from tidewheel._time.duration import MAX_TIME
 from tidewheel._values import Batch
