@@ -12,7 +12,8 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 
-from tidewheel._checkpoint import format_4, format_5, format_6, format_7, format_9
+from tidewheel._checkpoint import format_5, format_6
+from tidewheel._checkpoint.added_fields import with_added_fields
 from tidewheel._checkpoint.envelope import seal, unseal
 from tidewheel._checkpoint.fleet_ledger import FleetLedger, HeldShard, RevokedShard
 from tidewheel._checkpoint.manifest import (
@@ -185,14 +186,14 @@ def decode(data: bytes, stream_id: str | None = None, where: str = "", load_page
 def _upgraded(body: bytes, version: int) -> bytes:
     """Convert a body of an earlier format to the current one; raise `msgspec.DecodeError` if it is invalid."""
     if version <= 4:
-        body = format_4.upgraded(body)
+        body = with_added_fields(body, 4)
     if version <= 5:
         body = format_5.upgraded(body)
     if version <= 6:
         body = format_6.upgraded(body)
     if version <= 7:
-        body = format_7.upgraded(body)
-    return format_9.upgraded(body) if version <= 9 else body
+        body = with_added_fields(body, 7)
+    return with_added_fields(body, 9) if version <= 9 else body
 
 
 def _body(state: Manifest) -> _Body:
