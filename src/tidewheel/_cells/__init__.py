@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from tidewheel._cells.backends.base import Backend
 from tidewheel._cells.connection import Connection
-from tidewheel._core.urls import Url
+from tidewheel._core.urls import OBJECT_STORES, Url
 from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError
 
 __all__ = ["open_cells"]
-
-_OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 
 def open_cells(url: str | Url, *, timeout: Duration = "10 s", program: str | None = None) -> Connection:
@@ -43,7 +41,7 @@ def _backend(url: Url) -> Backend:
         if not url.reveal().removeprefix("file:"):
             raise ConfigError(f"the URL {url} names no folder; write for example file:///var/lib/cells")
         return FileBackend(FileStore.from_url(url.reveal()))
-    if scheme in _OBJECT_STORES:
+    if scheme in OBJECT_STORES:
         from tidewheel._cells.backends.objectstore import ObjectStoreBackend
 
         return ObjectStoreBackend(url)
@@ -51,5 +49,5 @@ def _backend(url: Url) -> Backend:
         from tidewheel._cells.backends.etcd import EtcdBackend
 
         return EtcdBackend(url)
-    known = ", ".join(("memory", "file", *_OBJECT_STORES, "etcd", "etcds"))
+    known = ", ".join(("memory", "file", *OBJECT_STORES, "etcd", "etcds"))
     raise ConfigError(f"the URL {url} has the unknown scheme {scheme!r}; cells can be at: {known}")

@@ -13,7 +13,8 @@ from urllib.parse import parse_qsl, unquote
 
 from tidewheel.errors import ConfigError
 
-_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+"""Schemes of object stores."""
 WITH_CONTAINERS = ("abfs", "abfss")
 """Schemes whose URLs have a container name before the "@"."""
 NO_LOGIN = ("", "file", "memory")
@@ -151,7 +152,11 @@ def _masked(text: str) -> str:
         return text
     slashes, rest = re.fullmatch(r"(/*)(.*)", text[len(scheme) + 1 :], re.DOTALL).groups()  # type: ignore[union-attr]
     login, _, place = rest.rpartition("@")
-    if scheme in _STORES and ":" not in login and ("@" not in rest.partition("/")[0] or scheme in WITH_CONTAINERS):
+    if (
+        scheme in OBJECT_STORES
+        and ":" not in login
+        and ("@" not in rest.partition("/")[0] or scheme in WITH_CONTAINERS)
+    ):
         return re.split(r"[?#]", text)[0]
     authority, path, *_ = _PARTS.fullmatch(place).groups()  # type: ignore[union-attr]
     if rest and not all(_HOST.fullmatch(name) for name in authority.split(",")):

@@ -9,13 +9,11 @@ b'one'
 
 from __future__ import annotations
 
-from tidewheel._core.urls import Url
+from tidewheel._core.urls import OBJECT_STORES, Url
 from tidewheel._storage.base import Entry, Store
 from tidewheel.errors import ConfigError
 
 __all__ = ["Entry", "Store", "open_store"]
-
-_REMOTE = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 
 def absolute(url: str) -> str:
@@ -53,10 +51,10 @@ def open_store(url: str) -> Store:
         from tidewheel._storage.scratch import ScratchStore
 
         return ScratchStore(rest)
-    if scheme in _REMOTE:
+    if scheme in OBJECT_STORES:
         from tidewheel._storage.remote import RemoteStore
 
         return RemoteStore(url)
     raise ConfigError(
-        f"the URL {place} has the unknown scheme {scheme!r}; known are file, memory, {', '.join(_REMOTE)}"
+        f"the URL {place} has the unknown scheme {scheme!r}; known are file, memory, {', '.join(OBJECT_STORES)}"
     )
