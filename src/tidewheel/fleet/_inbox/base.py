@@ -18,10 +18,10 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Self
 
 import msgspec
 
+from tidewheel._core.closing import Closing
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError, CorruptError
@@ -60,7 +60,7 @@ class Stored(msgspec.Struct, frozen=True):
     block: Block
 
 
-class Inbox(ABC):
+class Inbox(Closing, ABC):
     """The logs of all shards of a job. Safe to use from several threads.
 
     Positions are numbers that increase along the log of a shard, not always by one. Positions of two shards are not
@@ -130,12 +130,6 @@ class Inbox(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close files, sockets and threads."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"

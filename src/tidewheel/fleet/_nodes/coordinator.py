@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from tidewheel._cells.cell import Snapshot
 from tidewheel._cells.connection import Connection
 from tidewheel._cells.errors import Offline
 from tidewheel._cells.job_place import FLEET
+from tidewheel._core.closing import Closing
 from tidewheel._core.keys import check_n_shards, shard_of
 from tidewheel._time.duration import Duration, seconds, seconds_or_none
 from tidewheel.errors import ConfigError, TidewheelError
@@ -71,7 +72,7 @@ class Stats(msgspec.Struct, frozen=True):
     failures: int = 0
 
 
-class Coordinator:
+class Coordinator(Closing):
     """One node's view of its fleet. Thread-safe.
 
     `job` names the fleet; all its nodes use the same cells, job and `n_shards`, and each has its own `node` name. With
@@ -188,12 +189,6 @@ class Coordinator:
     def close(self) -> None:
         """Stop following the assignment. This does not close the router and the connection."""
         self._cell.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _deliver(self) -> None:
         assert self._router is not None
