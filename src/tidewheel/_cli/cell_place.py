@@ -120,7 +120,7 @@ def _place_of(
         return _of_job(program, job, state, cells)
     if at is None:
         raise ConfigError(
-            "which cells? Those of a job are at --job JOB --state URL; others at --at URL, or at TIDEWHEEL_CELLS"
+            "name the cells: --job JOB --state URL for those of a job, --at URL or TIDEWHEEL_CELLS for others"
         )
     return CellPlace(at, namespace or DEFAULT_NAMESPACE, program)
 

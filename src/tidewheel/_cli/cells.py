@@ -220,7 +220,7 @@ def _guessed(value: str) -> str:
     name = type(_loaded(value)).__name__
     if name not in SIMPLE_TYPES:
         raise ConfigError(
-            f"the type of {value} is not clear; say it as programs declare it, as in --type 'dict[str, int]'"
+            f"the type of {value} is ambiguous; name it as a program declares it, as in --type 'dict[str, int]'"
         )
     return name
 

@@ -209,10 +209,10 @@ def restore(
     manifest = stored.restore(at_of(at), keep_output=keep_output, take_over=take_over, cells=cells)
     name = abandoned_name(manifest.sequence)
     is_held = any(pin.name == name for pin in stored.savepoints())
-    left = f"is the savepoint {name}" if is_held else "cannot be read, and is no savepoint"
-    echo(f"restored to {manifest.parent} as {manifest.sequence}; the future left behind {left}")
+    left = f"is kept as the savepoint {name}" if is_held else "cannot be read and is not kept"
+    echo(f"restored to {manifest.parent} as {manifest.sequence}; the abandoned later state {left}")
     if not manifest.operators:
-        echo("that is from before the job's first batch: it begins without state")
+        echo("this checkpoint is from before the job's first batch: the job begins without state")
 
 
 @app.command()
@@ -262,7 +262,7 @@ def fork(
 def release(job: JobName, state: State = DEFAULT_STATE) -> None:
     """Release the files that a fork shares with its parent, once the fork needs none of them or no longer exists."""
     released = StoredJob(job, state=state).release()
-    echo(f"job {job} holds nothing more in {', '.join(released)}" if released else f"job {job} held nothing")
+    echo(f"job {job} no longer shares files of {', '.join(released)}" if released else f"job {job} shared no files")
 
 
 @app.command()

@@ -32,9 +32,9 @@ def graph(
     """Check the graph of a program's job and show one line per step, without running it.
 
     The line of a source says who reads it: the tasks themselves (arrow), or Spark, with the reason. The last line says
-    where batches run, and whether messages are shuffled. Probable mistakes
-    are reported first: a missing folder, a declared column that the records of a JSON file lack, windows that nothing
-    would close, a step that depends on an order which its source does not promise.
+    where batches run, and whether messages are shuffled. Probable mistakes are reported first: a missing folder, a
+    declared column that the records of a JSON file lack, windows that nothing would close, a step that depends on an
+    order which its source does not promise.
 
     For example:
 

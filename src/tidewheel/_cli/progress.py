@@ -211,12 +211,12 @@ def _held_back(result: RunResult) -> str:
     where = ", ".join(result.holding)
     if result.epoch is None:
         return (
-            f"waiting in {where}: all there is, since the clock of the data waits for the first timestamp of each input; "
-            f"tidewheel status {result.job} names them, --until end waits for none"
+            f"waiting in {where}: all messages, because the clock of the data waits for a timestamp of each input; "
+            f"tidewheel status {result.job} names these inputs, and --until end does not wait for them"
         )
     return (
-        f"waiting in {where}: whatever ends after {when(result.epoch)} UTC, the clock of the data; newer records move it, "
-        "and --until end closes all"
+        f"waiting in {where}: everything that ends after {when(result.epoch)} UTC, the clock of the data; newer records "
+        "advance it, and --until end closes all windows"
     )
 
 

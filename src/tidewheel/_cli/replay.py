@@ -78,7 +78,7 @@ def replay(
     from tidewheel._program.stored_job import StoredJob
 
     if key is not None and not pdb:
-        raise ConfigError("--key says where the debugger stops: give --pdb too")
+        raise ConfigError("--key names the key for which the debugger stops, so it needs --pdb")
     loaded = load_job(program or job)
     name = job if program is not None and not split_target(job)[0].is_file() else load_job(job).name
     if loaded.name != name:

@@ -203,8 +203,8 @@ class StoredJob:
         - `samples`: how many keys and rows of a difference to return.
         - `debug`: starts the debugger at the first error of the program's functions, with a `key` also in each function
           that gets a message of this key. In this process only.
-        - `elsewhere`: of the two runs that are compared, the second is in another process of this machine, in which
-          sets of texts have another order. The state must be where that process reaches it.
+        - `elsewhere`: make the second of the two compared runs in another process of this machine, where sets of texts
+          have another order. That process must be able to read the state.
         """
         from tidewheel._replay.replay import replay, run_next
 

@@ -50,7 +50,7 @@ def test_a_new_cell_gets_the_type_of_its_value(run, text, type_name, value):
 
 
 def test_a_new_cell_of_a_larger_type_needs_its_name(run):
-    with pytest.raises(Exception, match="say it as programs declare it, as in --type"):
+    with pytest.raises(Exception, match="name it as a program declares it, as in --type"):
         run("set", "x", '{"a": 1}')
     run("set", "x", '{"a": 1}', "--type", "dict[str, int]")
     with cells.open(run.url) as connection:
