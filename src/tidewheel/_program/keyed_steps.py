@@ -1,6 +1,6 @@
 """KeyedSteps: the return types of the steps of a keyed stream: a stream with the same keys.
 
-This module only declares types. `Stream` and `TimeSteps` implement and document the steps.
+This module only declares types. `Stream` and its base classes implement and document the steps.
 """
 
 from __future__ import annotations
