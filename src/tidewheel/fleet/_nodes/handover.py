@@ -95,9 +95,9 @@ class Publish(msgspec.Struct, frozen=True):
 Step = Append | Publish
 
 
-def origin(n_shards: int, held: Mapping[int, Holding] | None = None) -> Ledger:
-    """Return the first ledger of the origin: every shard at term 0, empty or as an earlier job left it."""
-    return Ledger(ORIGIN, 1, {shard: (held or {}).get(shard, Holding(0)) for shard in range(n_shards)})
+def origin(n_shards: int) -> Ledger:
+    """Return the first ledger of the origin: every shard at term 0, and empty."""
+    return Ledger(ORIGIN, 1, {shard: Holding(0) for shard in range(n_shards)})
 
 
 def revoke(ledger: Ledger, shards: Iterable[int], to: str) -> Ledger:
