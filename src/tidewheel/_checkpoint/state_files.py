@@ -23,10 +23,10 @@ def range_reader(store: Store, job: str) -> ReadRange:
     return lambda name, start, length: store.read_range(path(job, name), start, length)
 
 
-def opener(store: Store, job: str, blocks: int = OPEN_BLOCKS) -> Callable[[FileRef], StateFile]:
+def opener(store: Store, job: str) -> Callable[[FileRef], StateFile]:
     """Return a function that opens a job's state files and reads only the requested parts.
 
-    The most recently used files stay open, up to this total number of blocks: an index is about a hundredth of its
+    The most recently used files stay open, up to `OPEN_BLOCKS` blocks in total: an index is about a hundredth of its
     file.
     """
     files: dict[str, StateFile] = {}
@@ -42,7 +42,7 @@ def opener(store: Store, job: str, blocks: int = OPEN_BLOCKS) -> Callable[[FileR
             if files.pop(ref.name, None) is None:
                 held += file.block_count
             files[ref.name] = file
-            while held > blocks and len(files) > 1:
+            while held > OPEN_BLOCKS and len(files) > 1:
                 held -= files.pop(next(iter(files))).block_count
         return file
 
