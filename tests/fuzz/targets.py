@@ -25,8 +25,8 @@ from xxhash import xxh64_intdigest
 from support.internals import FileRef, from_stored, to_stored
 from tidewheel import Job, StoredJob, codecs, sinks, sources
 from tidewheel._cells import record as cell_record
+from tidewheel._cells.credentials import Presented
 from tidewheel._cells.declared import CheckedCodec
-from tidewheel._cells.presented import Presented
 from tidewheel._cells.tickets.signed import TicketIssuer, TicketValidator
 from tidewheel._checkpoint import encoding, pages, pins, seed_layout, spark_log
 from tidewheel._checkpoint.envelope import seal, unseal

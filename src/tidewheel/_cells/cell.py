@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeAlias, Typ
 from tidewheel._cells import record as records
 from tidewheel._cells.author import Author
 from tidewheel._cells.backends.base import NOTHING, Held
+from tidewheel._cells.credentials import Presented, Ticket, Validator
 from tidewheel._cells.deadline import Deadline
 from tidewheel._cells.declared import ValueCodec, type_name
 from tidewheel._cells.errors import (
@@ -28,7 +29,6 @@ from tidewheel._cells.errors import (
     WrongType,
 )
 from tidewheel._cells.observed import Observed
-from tidewheel._cells.presented import Presented, Ticket, Validator
 from tidewheel._cells.record import CellRecord
 from tidewheel._cells.when import When
 from tidewheel._core.closing import Closing

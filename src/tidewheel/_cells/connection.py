@@ -11,13 +11,13 @@ from urllib.parse import quote
 from tidewheel._cells.author import Signature
 from tidewheel._cells.backends.base import Backend, Held
 from tidewheel._cells.cell import Cell, CellReader, CellWriter
+from tidewheel._cells.credentials import Validator
 from tidewheel._cells.deadline import Deadline
 from tidewheel._cells.errors import Closed
 from tidewheel._cells.job_place import HOLDER, NAMESPACES, ORDERS
 from tidewheel._cells.map import CellMapReader, CellMapWriter
 from tidewheel._cells.observed import Observed
 from tidewheel._cells.once import Once
-from tidewheel._cells.presented import Validator
 from tidewheel._core.closing import Closing
 from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from tidewheel._cells import when
 from tidewheel._cells.backends.base import Held
 from tidewheel._cells.cell import CellWriter, Exchange, Snapshot, Version
+from tidewheel._cells.credentials import Ticket, Validator
 from tidewheel._cells.declared import type_name
 from tidewheel._cells.errors import Closed
 from tidewheel._cells.observed import Observed
-from tidewheel._cells.presented import Ticket, Validator
 from tidewheel._core.closing import Closing
 from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError, TidewheelError

@@ -15,6 +15,7 @@ from tidewheel._cells import open_cells as open
 from tidewheel._cells.author import Author
 from tidewheel._cells.cell import Cell, CellReader, CellWriter, Change, Exchange, Snapshot, Version
 from tidewheel._cells.connection import Connection
+from tidewheel._cells.credentials import Ticket
 from tidewheel._cells.election import leader_election
 from tidewheel._cells.errors import (
     AccessRefused,
@@ -31,7 +32,6 @@ from tidewheel._cells.errors import (
 from tidewheel._cells.lease import Lease
 from tidewheel._cells.map import CellMapReader, CellMapWriter
 from tidewheel._cells.once import Once
-from tidewheel._cells.presented import Ticket
 from tidewheel._cells.when import When
 from tidewheel._core.text import no_attribute
 from tidewheel._subjects import added, load

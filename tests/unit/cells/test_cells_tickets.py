@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from tidewheel import cells
-from tidewheel._cells.presented import Presented
+from tidewheel._cells.credentials import Presented
 from tidewheel._cells.record import FORMAT, CellRecord, encode
 from tidewheel.cells import Ticket, TicketIssuer, TicketRefused, TicketValidator
 from tidewheel.errors import ConfigError

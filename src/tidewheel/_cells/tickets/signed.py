@@ -17,8 +17,8 @@ import uuid
 from collections.abc import Callable, Container
 from typing import Any
 
+from tidewheel._cells.credentials import Presented
 from tidewheel._cells.errors import TicketRefused
-from tidewheel._cells.presented import Presented
 from tidewheel._time.duration import Duration, seconds
 from tidewheel.errors import ConfigError
 

@@ -19,8 +19,8 @@ from typing import Any, Generic, Self, TypeVar
 from tidewheel._cells import open_cells, when
 from tidewheel._cells.cell import Cell, CellReader, CellWriter, Exchange, Snapshot, Version
 from tidewheel._cells.connection import DEFAULT_NAMESPACE, Connection
+from tidewheel._cells.credentials import Ticket, Validator
 from tidewheel._cells.errors import Closed
-from tidewheel._cells.presented import Ticket, Validator
 from tidewheel._core.urls import Url
 from tidewheel._time.duration import Duration
 
