@@ -11,7 +11,7 @@ import pytest
 
 from support.internals import open_store
 from tidewheel import Job, RunOptions, sinks, sources
-from tidewheel._checkpoint.manifest import SparkLog, SparkSource
+from tidewheel._checkpoint.manifest import SeenFile, SparkLog, SparkSource
 from tidewheel._checkpoint.spark_log import old_positions
 from tidewheel.checkpoints import StreamCheckpoints
 from tidewheel.errors import StateError
@@ -20,6 +20,8 @@ from tidewheel.errors import StateError
 ROOT = Path("/tmp/tidewheel-old-state")
 STATE = Path(__file__).parent / "old_state" / "state.tar.gz"
 SCHEMA = "user string, amount long"
+DAY_MS = 24 * 3600 * 1000
+NEWEST_MS = 100 * DAY_MS
 TOTALS = {"u0": 14874, "u1": 14955, "u2": 15052}
 
 
@@ -120,6 +122,28 @@ def log(kind: str, offset: str, files: dict[str, str] | None = None) -> SparkLog
 )
 def test_old_offsets_of_every_kind_become_positions(source, old, position):
     assert source.adopt(old_positions(old)["in"], []) == position
+
+
+@pytest.mark.parametrize(
+    ("options", "position"),
+    [
+        ({}, {"files": 2, "not_before_ms": NEWEST_MS - 7 * DAY_MS}),
+        ({"max_age": "30 days"}, {"files": 2, "not_before_ms": NEWEST_MS - 30 * DAY_MS}),
+        ({"newest_first": True}, {"files": 2, "not_before_ms": NEWEST_MS - 7 * DAY_MS}),
+        ({"newest_first": True, "max_files_per_trigger": 1}, 2),
+        ({"newest_first": True, "max_bytes_per_trigger": 1}, 2),
+    ],
+)
+def test_old_files_of_an_age_that_was_remembered_are_still_read(options, position):
+    """Only files older than the old version's age limit were forgotten; with newest first and a limit, none were."""
+    source = sources.files("/in", "json", schema=SCHEMA, **options)
+    seen = [SeenFile("in", f"file:/in/{number}", number, NEWEST_MS - number, 0) for number in range(2)]
+    assert source.adopt(old_positions(log("files", '{"logOffset":3}'))["in"], seen) == position
+
+
+def test_old_state_without_a_seen_file_reads_files_of_any_age():
+    source = sources.files("/in", "json", schema=SCHEMA)
+    assert source.adopt(old_positions(log("files", '{"logOffset":-1}'))["in"], []) == 0
 
 
 def test_old_offsets_of_another_kind_are_refused():

@@ -42,6 +42,9 @@ from tidewheel._time.duration import Duration
 from tidewheel._values import Shape
 from tidewheel.errors import ConfigError
 
+_AGE_OF_SPARK_MS = 7 * 24 * 3600 * 1000
+"""The default of Spark's `maxFileAge`."""
+
 
 def files(
     path: str | os.PathLike[str],
@@ -200,8 +203,16 @@ class FileSource(Source):
             return position
         if old.kinds != ("files",):
             raise other_kind(self.kind, old.kinds)
-        # Versions before forgot files that were a week older than the newest one, and never read others of that age.
-        return Taken(len(seen), min((file.modified_ms for file in seen), default=None)).position()
+        return Taken(len(seen), self._forgotten_before_ms(seen)).position()
+
+    def _forgotten_before_ms(self, seen: Sequence[SeenFile]) -> int | None:
+        """Return the time before which a version with Spark's reader forgot files, and read none; None: it forgot none."""
+        limits = self.options.limits
+        limited = limits.max_files is not None or limits.max_bytes is not None
+        if not seen or (limits.newest_first and limited):
+            return None
+        age = _AGE_OF_SPARK_MS if limits.max_age_ms is None else limits.max_age_ms
+        return max(file.modified_ms for file in seen) - age
 
     def _columns(self, found: Listing) -> pa.Schema:
         """Return the columns of the records: the declared ones or those of the first file, then the partition columns."""
