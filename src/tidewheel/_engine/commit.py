@@ -90,7 +90,8 @@ def check_reports(reports: Sequence[Report], tasks: Mapping[int, int | None]) ->
         sent = sum(report.sent.get(edge, 0) for report in reports)
         received = sum(report.received.get(edge, 0) for report in reports)
         if sent != received:
-            raise TidewheelError(f"edge {edge} was sent {sent} messages and {received} arrived; nothing is committed")
+            # A task took nothing of an attempt that sent it nothing, and would have got something of the one that reported.
+            raise MixedAttempts(f"edge {edge} was sent {sent} messages and {received} arrived; nothing is committed")
 
 
 def layout_of(reports: Iterable[Report]) -> LayoutKind:
