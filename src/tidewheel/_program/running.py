@@ -114,7 +114,7 @@ class Run:
 
     @property
     def progress(self) -> list[BatchProgress]:
-        """The latest committed batches, up to a thousand, with the durations that Spark has reported so far."""
+        """The latest committed batches, up to a thousand, with the durations of their phases."""
         return [] if self._driver is None else self._driver.progress()
 
     def query(self, step: str, key: Any) -> Found:
