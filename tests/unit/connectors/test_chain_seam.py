@@ -102,6 +102,8 @@ def test_messages_become_records_with_the_columns_of_the_history():
         ({"by": ""}, "by= is"),
         ({"at": NOON}, "and by= is 'offset'"),
         ({"at": {0: 3}, "by": "at"}, "and by= is 'at'"),
+        ({"at": {0: "three"}}, "it is {0: 'three'}"),
+        ({"at": {"clicks": {0: 3}}}, "it is {'clicks'"),
         ({"at": NOON.replace(tzinfo=None), "by": "at"}, "needs a time zone"),
     ],
 )

@@ -16,7 +16,7 @@ from tidewheel._connectors.bad_lines import BAD_LINE
 from tidewheel._connectors.kafka.decoded import decoded_columns
 from tidewheel._connectors.kafka.log import KafkaLog, Start
 from tidewheel._connectors.kafka.seam import EPOCH, OFFSET, Seam, check_columns, columns_of_seam, end_of_history
-from tidewheel._connectors.kafka.source import KafkaSource
+from tidewheel._connectors.kafka.source import KafkaSource, given_offsets
 from tidewheel._connectors.source import Source, SourceReader, Unread
 from tidewheel._connectors.split import Split, fitted
 from tidewheel._core import faults
@@ -86,11 +86,8 @@ def _given(at: Any, by: str, then: KafkaSource) -> Seam | None:
             raise ConfigError(f"the time {at} at which the history of a chain ends needs a time zone")
         return Seam(by, time_us=(at - EPOCH) // datetime.timedelta(microseconds=1))
     if isinstance(at, Mapping) and by == OFFSET:
-        names = then.topics.names
-        nested = all(isinstance(value, Mapping) for value in at.values())
-        if nested or len(names) == 1:
-            by_topic = at if nested else {names[0]: at}
-            offsets = {f"{topic}/{number}": int(n) for topic, part in by_topic.items() for number, n in part.items()}
+        offsets = given_offsets(at, then.topics.names, then.topics.pattern)
+        if offsets is not None:
             return Seam(by, offsets, topic=_only_topic(then))
     raise ConfigError(
         "at= of a chain is offsets, {partition: offset} or {topic: {partition: offset}}, or with by= a time column a "

@@ -131,22 +131,27 @@ def _start(start: Any, names: tuple[str, ...], pattern: re.Pattern[str] | None) 
             raise ConfigError(f"the time {start} at which a Kafka source starts needs a time zone")
         return Start("time", milliseconds=int(start.timestamp() * 1000))
     if isinstance(start, Mapping):
-        nested = all(isinstance(value, Mapping) for value in start.values())
-        by_topic = start if nested or not names else {names[0]: start}
-        own = names.__contains__ if pattern is None else pattern.fullmatch
-        if (nested or len(names) == 1) and all(map(own, by_topic)):
-            try:
-                return Start(
-                    "offsets",
-                    offsets={
-                        f"{topic}/{int(number)}": int(offset)
-                        for topic, offsets in by_topic.items()
-                        for number, offset in offsets.items()
-                    },
-                )
-            except (TypeError, ValueError):
-                pass
+        offsets = given_offsets(start, names, pattern)
+        if offsets is not None:
+            return Start("offsets", offsets=offsets)
     raise ConfigError(
         "a Kafka source starts at 'earliest', 'latest', a datetime, {partition: offset}, or {topic: {partition: offset}} of its "
         f"own topics, not {start!r}"
     )
+
+
+def given_offsets(
+    given: Mapping[Any, Any], names: tuple[str, ...], pattern: re.Pattern[str] | None
+) -> Positions | None:
+    """Return the offsets that a program gives, as `{partition: offset}` or by topic; None if they are not of these topics."""
+    nested = all(isinstance(value, Mapping) for value in given.values())
+    if not nested and len(names) != 1:
+        return None
+    by_topic = given if nested else {names[0]: given}
+    own = names.__contains__ if pattern is None else pattern.fullmatch
+    try:
+        if all(map(own, by_topic)):
+            return {f"{topic}/{int(n)}": int(offset) for topic, part in by_topic.items() for n, offset in part.items()}
+    except (TypeError, ValueError):
+        pass
+    return None
