@@ -24,7 +24,7 @@ class JobSources:
         nodes = plan.sources()
         known = known_columns(plan, {node.id: _records(readers[node.name].schema) for node in nodes})
         for node in nodes:
-            wanted = _wanted(plan, node, readers[node.name].schema, columns_read(plan, node, known))
+            wanted = _wanted(node, readers[node.name].schema, columns_read(plan, node, known))
             if wanted is not None:
                 readers[node.name].project(wanted)
         self._read_by_code: dict[int, list[str]] = {}
@@ -62,7 +62,7 @@ def _records(schema: pa.Schema) -> pa.Schema:
     return schema if place < 0 else schema.remove(place)
 
 
-def _wanted(plan: Plan, node: Node, schema: pa.Schema, read: list[str] | None) -> list[str] | None:
+def _wanted(node: Node, schema: pa.Schema, read: list[str] | None) -> list[str] | None:
     """Return the columns to read, None: all."""
     wanted = list(node.shapes[0].columns() or ()) if node.shapes[0].kind == "record" else read
     if wanted is None:

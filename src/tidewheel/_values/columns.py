@@ -16,6 +16,11 @@ _ENDS = pa.struct([("min", pa.int64()), ("max", pa.int64())])
 _FIRST_S, _LAST_S = -62_135_510_400, 253_402_214_400
 
 
+def without_columns(count: int) -> pa.RecordBatch:
+    """Return so many rows that have no columns."""
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+
+
 def records(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return one dict per row."""
     names = batch.schema.names

@@ -13,6 +13,7 @@ from tidewheel._codecs.avro_schema import check_arrays
 from tidewheel._connectors.files.columnar_split import ColumnarSplit
 from tidewheel._connectors.files.fitting import Fitting
 from tidewheel._connectors.files.input_file import InputFile
+from tidewheel._values.columns import without_columns
 from tidewheel.errors import ConfigError, StepError
 
 _ROWS = 10_000
@@ -89,7 +90,7 @@ def _fastavro() -> Any:
 
 def _columns(rows: list[Any], types: pa.Schema) -> pa.RecordBatch:
     if not types.names:
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+        return without_columns(len(rows))
     arrays = [pa.array([_value(row[field.name], field.type) for row in rows], field.type) for field in types]
     return pa.RecordBatch.from_arrays(arrays, schema=types)
 

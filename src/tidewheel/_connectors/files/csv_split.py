@@ -13,14 +13,14 @@ from pyarrow import csv
 
 from tidewheel._connectors.files.csv_fields import CsvForm, Malformed, Unclosed, fields_of
 from tidewheel._connectors.files.extensions import header_error, is_header
-from tidewheel._connectors.files.line_split import Fault, LineSplit, NotPlain
-from tidewheel._connectors.files.lines import Block
+from tidewheel._connectors.files.line_split import NOT_UTF8, Fault, LineSplit, NotPlain
+from tidewheel._connectors.files.lines import Block, is_utf8
 from tidewheel._connectors.files.text_values import PLAIN, BadValue, TextForm, converted, each_converted
+from tidewheel._values.columns import without_columns
 from tidewheel.errors import StepError
 
 _LINE_FEED, _RETURN = b"\n\r"
 _SHOWN = 100
-_UTF8 = "the line is not UTF-8 text"
 
 
 @dataclass(frozen=True)
@@ -132,13 +132,8 @@ class CsvSplit(LineSplit):
 
     def _arrow_agrees(self, text: bytes) -> bool:
         """Return whether Arrow finds the fields in this text that `fields_of` finds."""
-        if b"\0" in text or text.count(b"\r") != text.count(b"\r\n") or text.endswith(b"\r"):
+        if b"\0" in text or text.count(b"\r") != text.count(b"\r\n") or text.endswith(b"\r") or not is_utf8(text):
             return False
-        if not text.isascii():
-            try:
-                text.decode()
-            except UnicodeDecodeError:
-                return False
         quote, escape = self.form.quote.encode(), self.form.escape.encode()
         if not quote or quote not in text:
             return True
@@ -159,7 +154,7 @@ class CsvSplit(LineSplit):
             try:
                 fields = fields_of(line.decode(), self.form)
             except UnicodeDecodeError:
-                faults[number] = line, Fault(_UTF8)
+                faults[number] = line, Fault(NOT_UTF8)
             except Malformed as error:
                 faults[number] = line, Fault(str(error))
             else:
@@ -179,7 +174,7 @@ class CsvSplit(LineSplit):
                     numbers[position],
                     (lines[position], Fault(f"{_shown(texts[position])} is not {why}", column.name)),
                 )
-        records = pa.RecordBatch.from_arrays(arrays, schema=self.columns) if arrays else _empty_rows(len(rows))
+        records = pa.RecordBatch.from_arrays(arrays, schema=self.columns) if arrays else without_columns(len(rows))
         records = records.filter(pa.array([number not in faults for number in numbers], pa.bool_()))
         return self._with_faults(records, [(number, *faults[number]) for number in sorted(faults)])
 
@@ -237,10 +232,6 @@ def _quotes_are_plain(text: bytes, quote: int, separator: int, *, multi_line: bo
 
 def _none(columns: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], columns)
-
-
-def _empty_rows(count: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
 def _fields(count: int) -> str:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewheel._connectors.files.arrow_types import fits
-from tidewheel._values.columns import is_encoded_text
+from tidewheel._values.columns import is_encoded_text, without_columns
 from tidewheel.errors import StepError
 
 
@@ -66,7 +66,7 @@ class Fitting:
                 fields.append(field)
                 arrays.append(array)
         if not fields:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+            return without_columns(batch.num_rows)
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, self.columns.metadata))
 
     def _cast(self, array: pa.Array, field: pa.Field) -> pa.Array:

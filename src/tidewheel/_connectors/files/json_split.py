@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 import pyarrow.types as kinds
 
-from tidewheel._connectors.files.line_split import Fault, LineSplit, NotPlain
-from tidewheel._connectors.files.lines import Block
+from tidewheel._connectors.files.line_split import NOT_UTF8, Fault, LineSplit, NotPlain
+from tidewheel._connectors.files.lines import Block, is_utf8
 from tidewheel._connectors.files.text_values import PLAIN, BadValue, TextForm, converted, expected, one_converted
+from tidewheel._values.columns import without_columns
 
 DEEPEST = 200
 """The maximum nesting depth of values."""
@@ -115,8 +116,7 @@ class JsonSplit(LineSplit):
                 faults.append((number, _encoded(value) if line is None else line, Fault(str(error), name)))
         faults.sort(key=lambda fault: fault[0])
         if not self.columns.names:
-            none = pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
-            return self._with_faults(none, faults)
+            return self._with_faults(without_columns(len(rows)), faults)
         return self._batch([list(column) for column in zip(*rows, strict=True)] or [[] for _ in self.columns], faults)
 
 
@@ -129,11 +129,8 @@ def _plain_lines(text: bytes) -> int | None:
     signs = np.frombuffer(text, np.uint8)
     if b"\0" in text or ((_has(signs, b"NaN") or _has(signs, b"Inf")) and _NOT_JSON.search(text)):
         return None
-    if not text.isascii():
-        try:
-            text.decode()
-        except UnicodeDecodeError:
-            return None
+    if not is_utf8(text):
+        return None
     ends = np.flatnonzero(signs == _LINE_FEED)
     if text[-1] != _LINE_FEED:
         ends = np.append(ends, len(signs))
@@ -211,7 +208,7 @@ def _decoded(line: bytes) -> Any:
     try:
         text = line.decode()
     except UnicodeDecodeError:
-        raise BadValue("the line is not UTF-8 text") from None
+        raise BadValue(NOT_UTF8) from None
     if text.count("{") + text.count("[") >= DEEPEST and _depth(text) > DEEPEST:
         raise BadValue(f"its values are more than {DEEPEST} deep inside of each other")
     try:

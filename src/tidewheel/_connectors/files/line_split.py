@@ -18,6 +18,8 @@ from tidewheel._connectors.split import Place, Split
 _CHUNK = 64
 """The number of lines that are tried together if a whole block does not parse."""
 
+NOT_UTF8 = "the line is not UTF-8 text"
+
 
 class Fault(NamedTuple):
     """Why a line is not a record."""

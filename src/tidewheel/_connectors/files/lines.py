@@ -109,6 +109,17 @@ class Part(NamedTuple):
         return b"" if block is None else block.text.partition(b"\n")[0].removesuffix(b"\r")
 
 
+def is_utf8(text: bytes) -> bool:
+    """Return whether bytes are UTF-8 text."""
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _line_start(stream: pa.NativeFile, at: int) -> int:
     """Return where the first line begins that begins at a byte or behind it; the size of the file if none does."""
     if at == 0:

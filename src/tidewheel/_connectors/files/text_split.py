@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidewheel._connectors.files.line_split import Fault, LineSplit, NotPlain
+from tidewheel._connectors.files.line_split import NOT_UTF8, Fault, LineSplit, NotPlain
 from tidewheel._connectors.files.lines import Block
-
-_UTF8 = "the line is not UTF-8 text"
+from tidewheel._values.columns import without_columns
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class TextSplit(LineSplit):
             lines = [line.decode() for line in block.lines()]
         except UnicodeDecodeError as error:
             raise NotPlain from error
-        return self._batch([lines][: len(self.columns)], []) if len(self.columns) else _no_columns(len(lines))
+        return self._batch([lines][: len(self.columns)], []) if len(self.columns) else without_columns(len(lines))
 
     def _exact(self, block: Block) -> pa.RecordBatch:
         return self._of_lines([(block.line + number, line) for number, line in enumerate(block.lines())])
@@ -46,10 +45,6 @@ class TextSplit(LineSplit):
             try:
                 texts.append(line.decode())
             except UnicodeDecodeError:
-                faults.append((number, line, Fault(_UTF8)))
-        records = self._batch([texts], []) if len(self.columns) else _no_columns(len(texts))
+                faults.append((number, line, Fault(NOT_UTF8)))
+        records = self._batch([texts], []) if len(self.columns) else without_columns(len(texts))
         return self._with_faults(records, faults)
-
-
-def _no_columns(count: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
