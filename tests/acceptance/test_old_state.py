@@ -12,7 +12,7 @@ import pytest
 from support.internals import open_store
 from tidewheel import Job, RunOptions, sinks, sources
 from tidewheel._checkpoint.manifest import SeenFile, SparkLog, SparkSource
-from tidewheel._checkpoint.spark_log import old_positions
+from tidewheel._checkpoint.spark_log import OldSeenFile, numbered, old_positions
 from tidewheel.checkpoints import StreamCheckpoints
 from tidewheel.errors import StateError
 
@@ -139,6 +139,28 @@ def test_old_files_of_an_age_that_was_remembered_are_still_read(options, positio
     source = sources.files("/in", "json", schema=SCHEMA, **options)
     seen = [SeenFile("in", f"file:/in/{number}", number, NEWEST_MS - number, 0) for number in range(2)]
     assert source.adopt(old_positions(log("files", '{"logOffset":3}'))["in"], seen) == position
+
+
+@pytest.mark.parametrize(
+    ("spark", "ours"),
+    [
+        ("file:/in/a%20b.json", "file:/in/a%20b.json"),
+        ("s3a://bucket/in/a%20b.json", "s3://bucket/in/a b.json"),
+        ("gs://bucket/in/day=1/100%25.json", "gs://bucket/in/day=1/100%.json"),
+    ],
+)
+def test_old_files_have_the_paths_under_which_they_are_listed_now(spark, ours):
+    old = old_positions(log("files", '{"logOffset":3}'))["in"]
+    assert [file.path for file in numbered("in", old, [OldSeenFile(3, spark, 4, 17)])] == [ours]
+
+
+def test_old_files_of_a_store_are_not_read_again():
+    store = open_store("memory:old-files/in")
+    store.write("a b.json", b'{"user":"ada","amount":1}\n')
+    old = old_positions(log("files", '{"logOffset":3}'))["in"]
+    reader = sources.files(store.url, "json", schema=SCHEMA).open()
+    reader.recall(numbered("in", old, [OldSeenFile(3, f"{store.url}/a%20b.json", 4, 17)]))
+    assert reader.end(1) == 1
 
 
 def test_old_state_without_a_seen_file_reads_files_of_any_age():

@@ -6,8 +6,10 @@ sources had read as lines of JSON after the number of the source's log.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 import msgspec
 
@@ -134,7 +136,12 @@ def numbered(source: str, old: OldPosition, seen: Iterable[OldSeenFile]) -> list
     own = sorted(
         (file for file in seen if file.log in old.logs), key=lambda file: (file.batch, file.modified_ms, file.path)
     )
-    return [SeenFile(source, file.path, number, file.modified_ms, 0) for number, file in enumerate(own)]
+    return [SeenFile(source, _listed(file.path), number, file.modified_ms, 0) for number, file in enumerate(own)]
+
+
+def _listed(url: str) -> str:
+    """Return the URL of a file in a store as our listing has it: Spark encodes it, and writes s3a for s3."""
+    return url if url.startswith("file:") else re.sub("^s3[an]:", "s3:", unquote(url))
 
 
 def by_batch(source: str, old: OldPosition, seen: Iterable[OldSeenFile]) -> list[SeenFile]:
