@@ -110,3 +110,12 @@ def test_messages_become_records_with_the_columns_of_the_history():
 def test_arguments_that_make_no_chain(arguments, error):
     with pytest.raises(ConfigError, match=error):
         sources.chain(**{"first": sources.iterable([{"n": 1}]), "then": TOPIC, **arguments})
+
+
+def test_a_gap_in_a_partition_without_history_is_refused():
+    chain = sources.chain(history([{"partition": 0, "offset": 4}]), TOPIC)
+    ends = {"orders/0": 9, "orders/1": 9}
+    seam = Seam("offset", {"orders/0": 5}, topic="orders")
+    chain._check_offsets(seam, {"orders/0": 5, "orders/1": 0}, ends)
+    with pytest.raises(ConfigError, match="ends at offset 0 of orders/1, and the topic retains records from 3 on"):
+        chain._check_offsets(seam, {"orders/0": 5, "orders/1": 3}, ends)

@@ -212,11 +212,14 @@ class ChainSource(Source):
                     f"there is no seam: the history ends at offset {offset} of {name}, and that partition ends at "
                     f"{ends[name]}; the history is of another topic, or the topic was deleted and created again"
                 )
-            if oldest[name] > offset and self.then.topics.lost == "fail":
+        for name, retained in oldest.items():
+            # Of a partition without a seam, the history has nothing.
+            offset = seam.offsets.get(name, 0)
+            if retained > offset and self.then.topics.lost == "fail":
                 raise ConfigError(
                     f"there is no seam: the history ends at offset {offset} of {name}, and the topic retains records from "
-                    f"{oldest[name]} on; {oldest[name] - offset} offsets between are in neither. Add them to the history, "
-                    'or accept the gap with kafka(…, lost="earliest")'
+                    f"{retained} on; {retained - offset} offsets between are in neither. Add them to the history, or accept "
+                    'the gap with kafka(…, lost="earliest")'
                 )
 
     def _check_time(self, seam: Seam, oldest: Mapping[str, int]) -> None:
