@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tidewheel._checkpoint.manifest import OperatorInfo
+from tidewheel._checkpoint.tools.changed_keys import changed_keys
 from tidewheel._checkpoint.tools.diff import TableDiff
-from tidewheel._checkpoint.tools.text import changed_keys, shown
+from tidewheel._checkpoint.tools.text import shown
 from tidewheel._cli.echo import echo
 
 

@@ -5,19 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from tidewheel._checkpoint.manifest import OperatorInfo
 from tidewheel._checkpoint.named_results import with_names
-from tidewheel._state.auxiliary_tables import readable_key
 from tidewheel._state.codec import codec_named
 from tidewheel.errors import TidewheelError
-
-if TYPE_CHECKING:
-    from tidewheel._checkpoint.tools.diff import TableDiff
 
 _LONGEST_BITS = 10_000
 """The length of an integer above which it is shown in hexadecimal: Python refuses to print very long ones in decimal."""
@@ -60,21 +55,6 @@ def decoded(raw: bytes | None, codec: str, info: OperatorInfo | None = None) -> 
         return (own if info is None else with_names(info, own)).decode(raw)
     except TidewheelError:
         return f"{len(raw)} bytes"
-
-
-def changed_keys(found: TableDiff, operators: Mapping[str, OperatorInfo]) -> dict[str, Any]:
-    """Return the changes of a table as plain values: how many keys, and samples decoded as their step describes them."""
-    step = found.table.partition("/")[0]
-    codec, info = operators[step].codec if step in operators else "", operators.get(found.table)
-    samples = [
-        {
-            "key": readable_key(found.table, change.key),
-            "before": decoded(change.before, codec, info),
-            "after": decoded(change.after, codec, info),
-        }
-        for change in found.samples
-    ]
-    return {"added": found.added, "changed": found.changed, "dropped": found.dropped, "samples": samples}
 
 
 def _tuples(value: Any) -> Any:

@@ -6,9 +6,10 @@ from typing import Any
 
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import CHAIN
+from tidewheel._checkpoint.tools.changed_keys import changed_keys
 from tidewheel._checkpoint.tools.diff import diff as state_diff
 from tidewheel._checkpoint.tools.savepoint import At, find, savepoints
-from tidewheel._checkpoint.tools.text import changed_keys, decoded
+from tidewheel._checkpoint.tools.text import decoded
 from tidewheel._checkpoint.tools.verify import verify as verify_files
 from tidewheel._engine.job_status import table_versions
 from tidewheel._storage.chain import Chain
