@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from simulation.sinks import FILES, TABLE, files_of
@@ -47,7 +46,7 @@ class FleetChecks:
         self.newest: dict[int, int] = {}
         """The highest term at which each shard was held."""
         self.positions: dict[int, int] = {}
-        self.removed: dict[str, datetime] = {}
+        self.removed: dict[str, float] = {}
         """When the chain of each run that is over was removed."""
         self.last: Counter[str] = Counter()
         """The number of the last output of each key."""

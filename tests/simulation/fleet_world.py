@@ -19,7 +19,7 @@ from simulation.inbox import URL, InboxServer, open_inbox
 from simulation.job_world import CELLS
 from simulation.primitives import Event
 from simulation.scheduler import SECOND, Host
-from simulation.sinks import FILES, TABLE, Database, Table, with_own_sinks
+from simulation.sinks import FILES, TABLE, Database, Table, with_one_plan, with_own_sinks
 from simulation.sometimes import sometimes
 from simulation.tasks import STEP, commit_batch
 from simulation.world import FAULTS_S, PATIENCE_S, World
@@ -156,7 +156,7 @@ class FleetWorld(World):
         what = tuple(self.settings.values())
         if what not in _jobs:
             with self.apart():
-                _jobs[what] = self._new_job()
+                _jobs[what] = with_one_plan(self._new_job())
         return _jobs[what]
 
     def _new_job(self) -> Job:

@@ -117,7 +117,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
     try:
         yield
     finally:

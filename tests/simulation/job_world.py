@@ -11,7 +11,7 @@ from typing import Any
 
 from simulation.job_checks import JobChecks
 from simulation.scheduler import SECOND, Host
-from simulation.sinks import FILES, TABLE, Database, Table, with_own_sinks
+from simulation.sinks import FILES, TABLE, Database, Table, with_one_plan, with_own_sinks
 from simulation.sometimes import sometimes
 from simulation.tasks import STEP, commit_batch
 from simulation.world import FAULTS_S, PATIENCE_S, World
@@ -125,7 +125,7 @@ class JobWorld(World):
         what = (name, *self.settings.values())
         if what not in _jobs:
             with self.apart():
-                _jobs[what] = self._new_job(name)
+                _jobs[what] = with_one_plan(self._new_job(name))
         return _jobs[what]
 
     def _new_job(self, name: str) -> Job:

@@ -18,6 +18,7 @@ import threading
 import time
 import uuid
 import weakref
+from collections.abc import Callable
 from functools import cache, partial
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
@@ -25,6 +26,8 @@ from urllib.parse import urlsplit
 
 from simulation import inbox, primitives
 from simulation.primitives import scheduler
+from tidewheel._operators.stateless.sink import SinkOperator
+from tidewheel._operators.stateless.source import SourceOperator
 
 _MODULES: dict[int, Any] = {
     id(time): primitives.clock,
@@ -86,11 +89,12 @@ class _Os(SimpleNamespace):
 def install(patch: Any) -> None:
     """Patch all modules, by `patch.setattr(module, name, value)`. What is imported later is not patched."""
     _import_all()
-    from tidewheel._cells import connection, dict_keys
+    from tidewheel._cells import connection, declared
     from tidewheel._cells import lease as cell_lease
     from tidewheel._cells.backends import chained
     from tidewheel._cells.deadline import seconds_since_boot
-    from tidewheel._engine import job_lease
+    from tidewheel._engine import declaration, job_lease
+    from tidewheel._operators.keyed import state_spec
     from tidewheel._storage import remote
     from tidewheel.fleet import _inbox as fleet_inbox
     from tidewheel.fleet._inbox import stream
@@ -119,10 +123,10 @@ def install(patch: Any) -> None:
     patch.setattr(node, "sweep", partial(node.sweep, beginning=20.0))
     patch.setattr(node, "remove_ended_runs", partial(node.remove_ended_runs, after=20.0))
     patch.setattr(connection, "weakref", SimpleNamespace(WeakSet=_Objects, ref=weakref.ref))
-    # Opening a cell looks at its type each time, which takes longer than all the rest.
-    patch.setattr(
-        dict_keys, "known", SimpleNamespace(**{**vars(dict_keys.known), "type_info": cache(dict_keys.known.type_info)})
-    )
+    # Histories use few types and programs, again and again: looking at them takes longer than all the rest.
+    patch.setattr(declared, "check_keys", cache(declared.check_keys))
+    patch.setattr(state_spec, "msgpack_codec", cache(state_spec.msgpack_codec))
+    patch.setattr(declaration, "fingerprint", _once_for_each_program(declaration.fingerprint))
     for module in (fleet_inbox, stream, node):
         patch.setattr(module, "open_inbox", inbox.open_inbox)
     patch.setattr(remote, "obstore", Clients())
@@ -133,6 +137,21 @@ def install(patch: Any) -> None:
     patch.setattr(job_lease, "boot_id", lambda: f"boot of {scheduler().process.host.name}")
     patch.setattr(job_lease, "_processes", lambda: "")
     patch.setattr(job_lease, "_process_started", lambda pid: scheduler().started(pid))  # type: ignore[attr-defined]
+
+
+def _once_for_each_program(fingerprint: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return the function with a memory: plans of one program differ in their sources and sinks, which do not count."""
+    known: dict[tuple[int, ...], tuple[str, Any]] = {}
+
+    def remembered(plan: Any) -> str:
+        operators = [node.operator for node in plan.nodes]
+        steps = [each for each in operators if not isinstance(each, SourceOperator | SinkOperator)]
+        key = tuple(map(id, steps))
+        if key not in known:
+            known[key] = fingerprint(plan), steps  # They stay alive, so that no other object gets their ids.
+        return known[key][0]
+
+    return remembered
 
 
 @cache

@@ -135,9 +135,12 @@ class Scheduler:
 
     def pause(self, ns: int) -> None:
         """Let others run, and go on after this time."""
-        task = self._task()
+        task = self.current
+        if task is None or task.process.dead:
+            task = self._task()
         at = self.now + ns if ns > 0 else self.now
-        if at <= self._limit and (not self._queue or at < self._queue[0][0]) and task.process.paused_until <= at:
+        queue = self._queue
+        if at <= self._limit and (not queue or at < queue[0][0]) and task.process.paused_until <= at:
             # Nobody else has a turn before that: switching to another task and back costs more than most steps.
             self.now = at
             self.steps += 1

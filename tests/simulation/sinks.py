@@ -16,6 +16,7 @@ from xxhash import xxh64_intdigest
 
 from simulation.primitives import scheduler
 from simulation.sometimes import sometimes
+from tidewheel import Job
 from tidewheel._connectors.files.places import place_at
 from tidewheel._connectors.files.sink import Files
 from tidewheel._connectors.files.target_folder import OutputFile, TargetFolder
@@ -118,6 +119,13 @@ class Table(Sink):  # type: ignore[type-arg]
 
     def forget(self, job: str, sink: str, runs: Sequence[int]) -> None:
         _database().call("forget", lambda: _database().forget(job, runs), True)
+
+
+def with_one_plan(job: Job) -> Job:
+    """Return a job that makes its plan once: all runs of all histories with its settings use that one."""
+    plan = job.plan()
+    job.plan = lambda: plan  # type: ignore[method-assign]
+    return job
 
 
 def with_own_sinks(plan: Plan) -> Plan:

@@ -7,8 +7,8 @@ later. It may take effect after its sender was told that it failed, or has died.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -19,14 +19,23 @@ from simulation.sometimes import sometimes
 from tidewheel._storage import Entry, Store
 from tidewheel.errors import NotFound
 
-MS = SECOND // 1000
+_DELAY = SECOND // 50
+"""How long a request or an answer takes at most, while the network is not slow."""
+
+
+class Moment(float):
+    """A time in seconds since 1970, with the microseconds that a store tells. A `datetime` would take longer to make."""
+
+    def timestamp(self) -> float:
+        """Return the seconds, as a `datetime` does."""
+        return float(self)
 
 
 class Blob(NamedTuple):
     """An object and when it was written, by the store's clock."""
 
     data: bytes
-    modified: datetime
+    modified: Moment
 
 
 class Rates:
@@ -45,6 +54,7 @@ class Network:
 
     def __init__(self, world: Scheduler, rates: Rates) -> None:
         self.world, self.rates = world, rates
+        self._draw = world.random.random
         self.gives_up = (SECOND, 30 * SECOND)
         """After how long a client reports that a request failed."""
 
@@ -53,7 +63,7 @@ class Network:
         world, rates, random = self.world, self.rates, self.world.random
         world.pause(self._delay())
         host = world.process.host
-        fate = random.random()
+        fate = self._draw()
         if host.unreachable_until > world.now or (fate < rates.lost and world.strikes()):
             sometimes("request lost")
             world.pause(random.randrange(*self.gives_up))
@@ -95,9 +105,10 @@ class Network:
             return
 
     def _delay(self) -> int:
-        if self.rates.slow and self.world.random.random() < self.rates.slow and self.world.strikes():
+        slow = self.rates.slow
+        if slow and self._draw() < slow and self.world.strikes():
             return self.world.below(20 * SECOND)
-        return 1 + self.world.below(20 * MS)
+        return 1 + int(self._draw() * _DELAY)
 
 
 class Bucket:
@@ -106,32 +117,38 @@ class Bucket:
     def __init__(self, world: Scheduler) -> None:
         self.world = world
         self.objects: dict[str, Blob] = {}
+        self._paths: list[str] = []
+        """The paths of all objects, sorted."""
         self.full_until = 0
         """Until when nothing can be written."""
         self.on_put: list[Callable[[str, bytes], None]] = []
         self.on_delete: list[Callable[[str], None]] = []
 
-    def clock(self) -> datetime:
+    def clock(self) -> Moment:
         """Return the time of the store."""
-        return datetime.fromtimestamp((EPOCH + self.world.now) / 1e9, UTC)
+        return Moment(round((EPOCH + self.world.now) / 1e3) / 1e6)
 
     def put(self, path: str, data: bytes, create: bool = False) -> None:
         if self.world.now < self.full_until:
             sometimes("store was full")
             raise exceptions.GenericError(f"{path}: no space is left (simulated)")
-        if create and path in self.objects:
+        if path not in self.objects:
+            insort(self._paths, path)
+        elif create:
             raise exceptions.AlreadyExistsError(path)
-        self.objects[path] = Blob(bytes(data), self.clock())
+        blob = self.objects[path] = Blob(bytes(data), self.clock())
         for look in self.on_put:
-            look(path, self.objects[path].data)
+            look(path, blob.data)
 
     def get(self, path: str) -> bytes:
-        if path not in self.objects:
+        blob = self.objects.get(path)
+        if blob is None:
             raise exceptions.NotFoundError(path)
-        return self.objects[path].data
+        return blob.data
 
     def delete(self, path: str) -> None:
         if self.objects.pop(path, None) is not None:
+            del self._paths[bisect_left(self._paths, path)]
             for look in self.on_delete:
                 look(path)
 
@@ -141,10 +158,12 @@ class Bucket:
     def listed(self, at: str, prefix: str, offset: str) -> list[dict[str, Any]]:
         """Return the objects below a place and a prefix, by their paths below the place."""
         within, cut = f"{at}/{prefix}/" if prefix else f"{at}/", len(at) + 1
+        paths, objects = self._paths, self.objects
+        first = max(bisect_left(paths, within), bisect_right(paths, f"{at}/{offset}") if offset else 0)
+        # A "0" comes after a "/", and nothing between the two.
         return [
-            {"path": path[cut:], "size": len(self.objects[path].data), "last_modified": self.objects[path].modified}
-            for path in sorted(path for path in self.objects if path.startswith(within))
-            if path[cut:] > offset
+            {"path": path[cut:], "size": len(objects[path].data), "last_modified": objects[path].modified}
+            for path in paths[first : bisect_left(paths, f"{within[:-1]}0")]
         ]
 
 

@@ -17,6 +17,7 @@ them by a name that starts with "/": a path below the state URL.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 from tidewheel.errors import ConfigError
@@ -35,6 +36,7 @@ _NUMBERED = re.compile(r"(?:state|staged)/(\d{20})-[^/].*")
 _TOKEN = re.compile(r"[A-Za-z0-9_.]+")
 
 
+@lru_cache(maxsize=4096)
 def folder(stream_id: str) -> str:
     """Return the folder of a job or stream below the state URL; different names have different folders.
 

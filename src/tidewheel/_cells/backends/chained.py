@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from tidewheel._cells.backends.base import NOTHING, Backend, Held, Listener, Swap
@@ -131,6 +132,7 @@ def folder_of(path: str) -> str:
     return f"{_quoted(namespace)}/{_quoted(name)}"
 
 
+@lru_cache(maxsize=4096)
 def path_of(folder: str) -> str:
     """Return the path whose chain is in this folder."""
     namespace, _, name = folder.partition("/")
