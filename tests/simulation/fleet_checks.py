@@ -46,8 +46,8 @@ class FleetChecks:
         self.newest: dict[int, int] = {}
         """The highest term at which each shard was held."""
         self.positions: dict[int, int] = {}
-        self.removed: dict[str, float] = {}
-        """When the chain of each run that is over was removed."""
+        self.removed: set[str] = set()
+        """The runs that are over and whose chain was removed."""
         self.last: Counter[str] = Counter()
         """The number of the last output of each key."""
         self.seen: dict[tuple[str, str], int] = {}
@@ -60,6 +60,8 @@ class FleetChecks:
 
     def _put(self, where: str, data: bytes) -> None:
         if not (match := _RECORD.fullmatch(where)):
+            if file := _FILE.fullmatch(where):
+                sometimes("file written for a forgotten run", self._is_forgotten(stream_of(file[1])))
             return
         stream, number = stream_of(match[1]), int(match[2])
         assert stream is not None
@@ -74,6 +76,10 @@ class FleetChecks:
             self._committed(stream, number, data)
         else:
             sometimes("late writer created a record below the chain of a run")
+
+    def _is_forgotten(self, stream: str | None) -> bool:
+        run = ORIGIN if stream is None else run_of(stream)
+        return run != ORIGIN and f"state/{folder(self.job)}/runs/{int(run):010}" not in self.bucket.objects
 
     def _committed(self, stream: str, number: int, data: bytes) -> None:
         check, standing = self.world.check, self.standing[stream]
@@ -172,7 +178,7 @@ class FleetChecks:
             standing.pop(int(match[2]), None)
             if not standing:
                 sometimes("chain of a run removed")
-                self.removed[stream] = self.bucket.clock()
+                self.removed.add(stream)
         elif match := _FILE.fullmatch(where):
             name = where.removeprefix("state/")
             for shard, holder in self._holders().items():
@@ -240,12 +246,9 @@ class FleetChecks:
             for state in self.standing[stream].values()
             for name in state.needed_names()
         }
-        for where, blob in self.bucket.objects.items():
+        for where in self.bucket.objects:
             match = _FILE.fullmatch(where)
             owner = stream_of(match[1]) if match else None
-            # A run that wakes up, or a request that arrives, after its run was removed may leave files.
-            if owner in self.removed and blob.modified > self.removed[owner]:
-                sometimes("file written for a run that was removed")
-            elif owner is not None and owner not in holders:
+            if owner is not None and owner not in holders:
                 name = where.removeprefix("state/")
                 self.world.check(name in needed, f"nobody needs {where}, and sweeping leaves it")

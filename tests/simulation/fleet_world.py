@@ -37,7 +37,7 @@ from tidewheel.fleet._inbox.stream import InboxReader, InboxSettings
 from tidewheel.fleet._nodes.chains import Chains
 from tidewheel.fleet._nodes.membership import drains
 from tidewheel.fleet._nodes.node import Node, NodeOptions
-from tidewheel.fleet._nodes.over import remove_ended_runs
+from tidewheel.fleet._nodes.over import delete_late_files, remove_ended_runs
 from tidewheel.fleet._nodes.sweep import sweep
 
 JOB = "orders"
@@ -147,6 +147,8 @@ class FleetWorld(World):
             self.pause(7200 * SECOND)
             sweep(Chains(open_store("s3://sim/state"), JOB), 0.0, 0.0)
             remove_ended_runs(Chains(open_store("s3://sim/state"), JOB), forget, 0.0)
+            # As the next removal does, if another run were to end.
+            delete_late_files(Chains(open_store("s3://sim/state"), JOB))
         ended.append(True)
 
     # Nodes.

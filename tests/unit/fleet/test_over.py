@@ -15,7 +15,7 @@ from tidewheel.fleet._nodes import handover
 from tidewheel.fleet._nodes.chains import take
 from tidewheel.fleet._nodes.errors import Overtaken
 from tidewheel.fleet._nodes.ledger import ledger_of
-from tidewheel.fleet._nodes.over import Note, due, remove_ended_runs
+from tidewheel.fleet._nodes.over import Note, delete_late_files, due, remove_ended_runs
 from tidewheel.fleet._nodes.sweep import sweep
 from tidewheel.sinks import whole_files
 
@@ -165,6 +165,47 @@ def test_a_node_that_slept_between_commit_and_publication_publishes_nothing(flee
     with pytest.raises(FencedError, match="up to number 2 are finished"):
         a.run.publish(None)
     assert not list((fleet.where / "out").glob("orders=2F1~*"))
+
+
+def test_files_written_for_a_removed_run_are_deleted_with_the_next_run(fleet):
+    """A node resumes in the middle of a batch, after its run was removed: its requests take effect only now."""
+    a, b = started(fleet, "a", "b")
+    count_all(fleet, [a, b])
+    fleet.send(60)
+    before = left_of(fleet, 1)
+    prepared = a.prepare()
+    late = {path: fleet.store.read(path) for path in left_of(fleet, 1) if path not in before}
+    b.coordinator.leave("a")
+    b.begin()
+    count_all(fleet, [b], 3)
+    assert forgetting(fleet, b) == [1, 2]
+    for path, data in late.items():
+        fleet.store.write(path, data)
+    with pytest.raises(FencedError):
+        a.finish(prepared)
+    assert set(late) <= set(left_of(fleet, 1))
+    b.begin()
+    count_all(fleet, [b], 3)
+    assert forgetting(fleet, b) == [3]
+    assert left_of(fleet, 1) == []
+    count_all(fleet, [b])
+    fleet.check_exact()
+
+
+def test_files_of_a_removed_run_stay_while_it_can_still_adopt_a_shard(fleet):
+    """Its record in the holder's chain took effect late: the next record of the run could refer to these files."""
+    a, b, late = with_a_run_that_never_began(fleet)
+    assert forgetting(fleet, a) == [late.number]
+    b.chains.ledgers()
+    head = ledger_of(b.chains.heads[a.info.name])
+    assert b.chains.append(handover.revoke(head, [0, 1], late.name), late.token)
+    page = f"orders=2F{late.number}/state/page"
+    fleet.store.write(page, b"page")
+    delete_late_files(fleet.chains())
+    assert left_of(fleet, late.number) == [page]
+    a.begin()
+    delete_late_files(fleet.chains())
+    assert left_of(fleet, late.number) == []
 
 
 def with_a_run_that_never_began(fleet):

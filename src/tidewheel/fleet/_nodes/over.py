@@ -18,6 +18,9 @@ forgotten. They are removed some time after they were found to have ended, so th
 requests can arrive. A note in the job's folder records which runs were found to have ended, and when. If two nodes do
 this at the same time, or one resumes in the middle of it, they repeat steps or reset the note, which only causes a
 delay.
+
+A forgotten run that resumes can still write files before it notices. With each removal, such files are deleted
+(`delete_late_files`).
 """
 
 from __future__ import annotations
@@ -28,14 +31,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tidewheel._checkpoint.names import folder
+from tidewheel._checkpoint.names import CHAIN, folder
 from tidewheel._core import faults
 from tidewheel._core.undecodable import UNDECODABLE
 from tidewheel._storage import Store
 from tidewheel.errors import CorruptError, NotFound
 from tidewheel.fleet._nodes.chains import Chains
 from tidewheel.fleet._nodes.handover import custody
-from tidewheel.fleet._nodes.ledger import is_last, ledger_of
+from tidewheel.fleet._nodes.ledger import is_last, ledger_of, stream_of
 from tidewheel.fleet._nodes.sweep import is_settled
 
 FORGOTTEN = faults.declare("fleet.markers-gone", "sinks have deleted the markers of ended runs, chains still exist")
@@ -90,10 +93,37 @@ def remove_ended_runs(
         for run in runs:
             chains.remove(str(run), token)
             faults.point(REMOVED)
+        delete_late_files(chains)
         note = msgspec.structs.replace(note, removed=runs[-1])
     if note != before:
         where.write(_NOTE, msgspec.json.encode(note))
     return runs
+
+
+def delete_late_files(chains: Chains) -> None:
+    """Delete what forgotten runs have written since, except records.
+
+    Nobody refers to these files, unless another chain names such a run as a taker: then the run keeps them. It is named
+    before it writes its first file for what it takes, so the chains are read after the files are listed.
+    """
+    prefix = folder(stream_of(chains.job, ""))
+    runs = [name.removeprefix(prefix) for name in chains.store.folders() if name.startswith(prefix)]
+    known = chains.runs.numbers()  # Read after the folders: a run is registered before it has one.
+    forgotten = [run for run in runs if run.isdigit() and int(run) < max(known, default=0) and int(run) not in known]
+    late = {run: _files(chains, run) for run in forgotten}
+    if not any(late.values()):
+        return
+    ledgers = chains.ledgers()
+    named = ledgers.keys() | {whose.run for whose in custody(ledgers).values()}
+    for run in sorted(late.keys() - named):
+        for path in late[run]:
+            chains.store.delete(path)
+
+
+def _files(chains: Chains, run: str) -> list[str]:
+    """Return the paths of all objects of a run but its records."""
+    where = folder(stream_of(chains.job, run))
+    return [entry.path for entry in chains.store.list(where) if not entry.path.startswith(f"{where}/{CHAIN}/")]
 
 
 def _removable(chains: Chains, runs: Sequence[int]) -> Sequence[int]:
