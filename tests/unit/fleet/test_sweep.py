@@ -12,6 +12,7 @@ from tidewheel.fleet._nodes.chains import take
 from tidewheel.fleet._nodes.errors import Overtaken
 from tidewheel.fleet._nodes.handover import Holding, Ledger, Revoked
 from tidewheel.fleet._nodes.ledger import ledger_of
+from tidewheel.fleet._nodes.over import remove_ended_runs
 from tidewheel.fleet._nodes.sweep import is_settled, sweep
 
 
@@ -73,6 +74,31 @@ def test_a_run_without_files_is_forgotten_and_its_number_never_reused(fleet):
     assert fleet.chains().runs.numbers() == [3]
     node.begin()
     assert node.info.number == 4
+
+
+def test_a_run_is_not_forgotten_if_it_wrote_files_after_a_suspended_sweep_listed_them(fleet, monkeypatch):
+    """A forgotten run's folder is deleted: the state of its shards would be lost."""
+    a, b = MemoryNode(fleet, "a"), MemoryNode(fleet, "b")
+    a.join()
+    a.begin()
+    chains = fleet.chains()
+    ledgers = chains.ledgers
+
+    def after_a_while():
+        fleet.send(100)
+        a.step()
+        b.join()
+        a.coordinator.leave("a")
+        b.begin()
+        return ledgers()
+
+    monkeypatch.setattr(chains, "ledgers", after_a_while)
+    sweep(chains, grace=0.0, beginning=0.0)
+    for _ in range(2):
+        sweep(fleet.chains(), grace=0.0, beginning=0.0)
+        remove_ended_runs(fleet.chains(), lambda runs: None, after=0.0)
+    fleet.check_exact()
+    assert fleet.chains().runs.numbers() == [1, 2]
 
 
 def test_a_run_closed_before_it_adopts_is_replaced(fleet):

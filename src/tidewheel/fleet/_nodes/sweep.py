@@ -87,7 +87,11 @@ def sweep(chains: Chains, grace: float, beginning: float = _BEGINNING_S) -> list
         for file in old:
             store.delete(f"{folder(stream)}/{file.path}")
             removed.append(shared(stream, file.path))
-        if len(old) == len(listed[run]) and not any(pin.holds(time.time_ns()) for pin in pins):
+        if len(old) < len(listed[run]) or any(pin.holds(time.time_ns()) for pin in pins):
+            continue
+        # The run may have written needed files after the first listing. Its chain is closed now: files that come later
+        # are not needed.
+        if not _files(chains, run):
             chains.runs.forget(int(run))
     return removed
 
