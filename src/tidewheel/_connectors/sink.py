@@ -8,7 +8,7 @@ committed tokens, which the next start publishes again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
 
@@ -128,10 +128,11 @@ class Sink(ABC, Generic[Written]):
         markers has nothing to do. This must be idempotent.
         """
 
-    def collect(self, job: str, sink: str, *, dry_run: bool = False) -> list[str]:
+    def collect(self, job: str, sink: str, *, unpublished: Collection[int] = (), dry_run: bool = False) -> list[str]:
         """Delete the files that failed attempts of this job and sink left in the sink's place; return their paths.
 
-        Only files that no reader can need. With `dry_run`, delete nothing. A sink that leaves none has nothing to do.
+        Only files that no reader can need, and not those of the sequences `unpublished`, whose output the job has
+        committed and may still publish. With `dry_run`, delete nothing. A sink that leaves none has nothing to do.
         """
         return []
 

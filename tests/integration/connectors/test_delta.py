@@ -7,6 +7,7 @@ import decimal
 import itertools
 import json
 import os
+import pickle
 import sys
 from pathlib import Path
 from urllib.parse import unquote
@@ -24,6 +25,7 @@ from tidewheel._cli import app
 from tidewheel._cli.program import load_job
 from tidewheel._connectors.delta import table as delta_table
 from tidewheel._connectors.delta.features import unsupported
+from tidewheel._connectors.delta.sink import Delta
 from tidewheel._connectors.delta.table import TableLocation
 from tidewheel._connectors.staging import StagedBatches
 from tidewheel.connectors import Staging
@@ -211,6 +213,52 @@ def test_types_that_no_table_has_fail_before_the_commit_too(harness):
 def test_partition_by_a_column_that_is_not_there(harness):
     with pytest.raises(StepError, match="partition_by is day, but there is no column day"):
         harness(partition_by="day").stage(2, [{"n": 1}])
+
+
+def test_bytes_cannot_divide_a_table(harness):
+    with pytest.raises(StepError, match="cannot be partitioned by bytes, as the column 'day' has"):
+        harness(partition_by="day").stage(2, [{"n": 1, "day": b"x"}])
+
+
+def test_a_batch_may_have_only_nulls_in_the_partition_column(harness, url):
+    harness = harness(partition_by="day")
+    harness.publish(2, harness.stage(2, [{"n": 1, "day": "mo"}]))
+    harness.publish(3, harness.stage(3, [{"n": 2, "day": None}]))
+    assert rows(url) == [{"n": 1, "day": "mo"}, {"n": 2, "day": None}]
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_tasks_know_a_table_and_columns_that_their_run_has_added(url, tmp_path, harnessed, mode):
+    """The program that tasks have was pickled when the run started, before there was a table."""
+    key = "n" if mode == "merge" else ()
+    harness = harnessed(sinks.delta(url, mode=mode, key=key, evolve="add"), (tmp_path / "state").as_uri())
+    driver, tasks = harness.sink, pickle.loads(pickle.dumps(harness.sink))
+    for sequence, good, bad in ((2, {"n": 1}, {"n": 1.5}), (3, {"n": 2, "cents": 5}, {"n": 2, "cents": 1.5})):
+        harness.sink = tasks
+        token = harness.stage(sequence, [good])
+        harness.sink = driver
+        harness.publish(sequence, token)
+        harness.sink = tasks
+        with pytest.raises(StepError, match="has the type double, but in the table it has int64"):
+            harness.stage(sequence + 1, [bad])
+    assert rows(url) == [{"n": 1, "cents": None}, {"n": 2, "cents": 5}]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([datetime.datetime(9999, 12, 31, 23, 59, 59, 999999)], pa.timestamp("us")),
+        pa.array([datetime.datetime(9999, 12, 31, 23, 59, 59, 999999)], pa.timestamp("us", "UTC")),
+        pa.array([10**6 * 86400 * 365 * 10000], pa.int64()).cast(pa.timestamp("us")),
+        pa.array([365 * 10000], pa.int32()).cast(pa.date32()),
+    ],
+    ids=str,
+)
+def test_times_at_the_end_of_the_calendar_and_after_it_are_written(harness, url, column):
+    harness = harness()
+    batch = pa.RecordBatch.from_arrays([column], ["until"])
+    harness.publish(2, harness.stage(2, batch))
+    assert DeltaTable(url).to_pyarrow_table().column("until").combine_chunks().equals(column)
 
 
 def test_a_missing_table_is_refused_without_create(url):
@@ -431,7 +479,8 @@ def test_features_that_are_not_supported_have_names(versions, features, configur
     assert unsupported(versions, features, configuration, [{"name": "n", "metadata": metadata}]) == found
 
 
-def test_gc_with_the_program_collects_files_of_a_crash(tmp_path, url):
+@pytest.fixture
+def program(tmp_path, url):
     program = tmp_path / "program.py"
     program.write_text(
         "from tidewheel import Job, sinks, sources\n"
@@ -439,6 +488,32 @@ def test_gc_with_the_program_collects_files_of_a_crash(tmp_path, url):
         "numbers = job.source('in', sources.iterable([{'n': 1}]))\n"
         f"numbers.sink('out', sinks.delta({url!r}))\n"
     )
+    return program
+
+
+def test_gc_keeps_files_that_a_stopped_job_has_yet_to_publish(program, url, monkeypatch):
+    """Its catalog or store may be away for longer than the table keeps files that nothing refers to."""
+    job = load_job(str(program))
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"n": 1}]})
+    with monkeypatch.context() as patch, MemoryRun(job) as run:
+        patch.setattr(Delta, "publish", _unavailable)
+        with pytest.raises(ConnectorUnavailable):
+            run.batch({"in": [{"n": 2}]})
+    for path in Path(url).glob("*.parquet"):
+        os.utime(path, (1, 1))
+    said = CliRunner().invoke(app, ["checkpoints", "gc", str(program)])
+    assert said.exit_code == 0, said.output
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"n": 3}]})
+    assert rows(url) == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+def _unavailable(*_):
+    raise ConnectorUnavailable("the store is away")
+
+
+def test_gc_with_the_program_collects_files_of_a_crash(program, url):
     job = load_job(str(program))
     with MemoryRun(job) as run:
         run.batch({"in": [{"n": 1}]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -23,6 +23,7 @@ from tidewheel._connectors.files.data_files import (
     checked,
     is_output,
 )
+from tidewheel._connectors.files.known_tables import KnownTables
 from tidewheel._connectors.files.merging import TableRows
 from tidewheel._connectors.files.places import Place, explained, place_at
 from tidewheel._connectors.files.table_columns import check_partitions, fitted, with_new
@@ -141,11 +142,6 @@ class Delta(CompactingSink):
     def open(self, staging: Staging) -> SinkPartition:
         return DeltaRows(self, staging, self.partition_by)
 
-    def columns_for(self, columns: pa.Schema) -> pa.Schema:
-        """Return the columns of the table, as the sink knows it, for records with these columns."""
-        schema = self.schema or created(columns)
-        return with_new(schema, created(columns)) if self.evolve else schema
-
     def publish(self, publication: Publication) -> None:
         tokens = [read_row_token(token, publication.sink) for token in publication.tokens]
         if tokens:
@@ -193,13 +189,13 @@ class Delta(CompactingSink):
     def compacted_at(self) -> float | None:
         return self.location.compacted_at()
 
-    def collect(self, job: str, sink: str, *, dry_run: bool = False) -> list[str]:
+    def collect(self, job: str, sink: str, *, unpublished: Collection[int] = (), dry_run: bool = False) -> list[str]:
         table = self.location.open(f"sink {sink!r}")
         if table is None:
             return []
         # The client lists files that are older than the table's retention and that no version within it refers to.
         unnamed = self.location.explained(f"sink {sink!r}", functools.partial(table.vacuum, dry_run=True, full=True))
-        found = [path for path in unnamed if is_output(path, job, sink)]
+        found = [path for path in unnamed if is_output(path, job, sink, unpublished)]
         for path in () if dry_run else found:
             place_at(self.location.url).remove(path)
         return found
@@ -231,12 +227,20 @@ class DeltaRows(DataFilesPartition, TableRows):
         self._sink, self._rounds = sink, rounds
         self._who = f"sink {staging.sink!r}"
         self._common: pa.Schema | None = None
+        self._table, self._looked = sink.schema, False
 
     def columns_for(self, columns: pa.Schema, *, only_keys: bool = False) -> pa.Schema:
-        check_types(columns, self._who)
-        if self._partition_by and not only_keys:
-            check_partitions(columns.names, self._partition_by, self._who)
-        return self._sink.columns_for(columns)
+        check_types(columns, self._partition_by, self._who)
+        names = set(columns.names)
+        if not self._looked and (self._table is None or not names <= set(self._table.names)):
+            # Since the start, the run may have created the table, or added columns.
+            found = _known.get(self._sink.location, self.staging, lambda table: names <= set(table.names))
+            self._table, self._looked = found or self._table, True
+        if self._table is None:
+            if self._partition_by and not only_keys:
+                check_partitions(columns.names, self._partition_by, self._who)
+            return created(columns)
+        return with_new(self._table, created(columns)) if self._sink.evolve else self._table
 
     def write(self, columns: pa.RecordBatch) -> None:
         if not columns.num_rows:
@@ -249,6 +253,14 @@ class DeltaRows(DataFilesPartition, TableRows):
 
     def statistics(self, metadata: object) -> bytes:
         return statistics_of(metadata)
+
+
+def _columns(location: TableLocation, who: str) -> pa.Schema | None:
+    table = location.open(who)
+    return None if table is None else pa.schema(table.schema())
+
+
+_known = KnownTables(_columns)
 
 
 class TableActions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from typing import Any
 
@@ -29,9 +30,10 @@ def statistics_of(metadata: Any) -> bytes:
         nulls[column.name] = sum(each.null_count for each in found)
         bounds = [each for each in found if each.num_values]
         if bounds and all(each.has_min_max for each in bounds):
-            lower, upper = _lower(min(each.min for each in bounds)), _upper(max(each.max for each in bounds))
-            if lower is not None and upper is not None:
-                least[column.name], most[column.name] = lower, upper
+            with contextlib.suppress(OverflowError):  # A time after the year 9999, or rounded up to it, has no text.
+                lower, upper = _lower(min(each.min for each in bounds)), _upper(max(each.max for each in bounds))
+                if lower is not None and upper is not None:
+                    least[column.name], most[column.name] = lower, upper
     return msgspec.json.encode(
         {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
     )

@@ -160,10 +160,13 @@ def check_present(files: Iterable[DataFile], place: Place, sink: str) -> None:
         )
 
 
-def is_output(path: str, job: str, sink: str) -> bool:
-    """Return whether a path is that of a data file of a job and sink, or of a run of the job's fleet."""
-    own = rf"(?:.*/)?{_own(job, sink)}\d{{20}}-[^/]+"
-    return re.fullmatch(own, path) is not None
+def is_output(path: str, job: str, sink: str, unpublished: Collection[int] = ()) -> bool:
+    """Return whether a path is that of a data file of a job and sink, or of a run of the job's fleet.
+
+    The answer is no for files of the sequences `unpublished`.
+    """
+    own = re.fullmatch(rf"(?:.*/)?{_own(job, sink)}(\d{{20}})-[^/]+", path)
+    return own is not None and int(own[1]) not in unpublished
 
 
 def _own(job: str, sink: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidewheel._connectors.files.compaction import TARGET_BYTES, CompactingSink, Compaction
 from tidewheel._connectors.files.data_files import DataFile, TaskFiles, check_present, checked, is_output
+from tidewheel._connectors.files.known_tables import KnownTables
 from tidewheel._connectors.files.merging import TableRows
 from tidewheel._connectors.files.table_columns import check_partitions, fitted, with_new
 from tidewheel._connectors.iceberg.catalog import TableName, client
@@ -41,10 +42,8 @@ if TYPE_CHECKING:
 Mode = Literal["append", "merge"]
 Evolve = Literal["add"]
 
-_KNOWN_S = 300.0
-"""How long a task uses a table as it has loaded it: the credentials of a catalog expire."""
 _KEPT_S = 7 * 24 * 3600.0
-"""Files that no snapshot refers to are deleted at this age: a stopped job may still publish younger ones."""
+"""Files that no snapshot refers to are deleted at this age: a task or a compaction may still be writing younger ones."""
 
 
 def iceberg(
@@ -195,7 +194,7 @@ class Iceberg(CompactingSink):
         table = self.name.load("the compaction")
         return None if table is None else compacted_at(table)
 
-    def collect(self, job: str, sink: str, *, dry_run: bool = False) -> list[str]:
+    def collect(self, job: str, sink: str, *, unpublished: Collection[int] = (), dry_run: bool = False) -> list[str]:
         who = f"sink {sink!r}"
         table = self.name.load(who)
         if table is None:
@@ -205,7 +204,8 @@ class Iceberg(CompactingSink):
         found = [
             each.path
             for each in place.store.list()
-            if each.modified < old and (is_output(each.path, job, sink) or is_output(each.path, *COMPACTED))
+            if each.modified < old
+            and (is_output(each.path, job, sink, unpublished) or is_output(each.path, *COMPACTED))
         ]
         if found:
             named = self.name.explained(who, lambda: set(table.inspect.all_data_files()["file_path"].to_pylist()))
@@ -223,24 +223,7 @@ class Iceberg(CompactingSink):
         return {**super().__getstate__(), "_table": None}
 
 
-class _KnownTables:
-    """The tables that the tasks of this process have loaded, with the time and for the run in which they did so."""
-
-    def __init__(self) -> None:
-        self._known: dict[TableName, tuple[str, float, Table]] = {}
-
-    def get(self, name: TableName, run: str, who: str, fits: Callable[[Table], bool]) -> Table | None:
-        """Return the table, loaded again if it is not fresh or does not fit; None if there is none."""
-        loaded_by, since, table = self._known.get(name, ("", 0.0, None))
-        if table is not None and loaded_by == run and time.monotonic() - since < _KNOWN_S and fits(table):
-            return table
-        loaded = name.load(who)
-        if loaded is not None:
-            self._known[name] = (run, time.monotonic(), loaded)
-        return loaded
-
-
-_known = _KnownTables()
+_known = KnownTables(TableName.load)
 
 
 class IcebergRows(TableRows):
@@ -249,7 +232,6 @@ class IcebergRows(TableRows):
     def __init__(self, sink: Iceberg, staging: Staging) -> None:
         self._sink, self._staging = sink, staging
         self._who = f"sink {staging.sink!r}"
-        self._run = staging.attempt.rsplit("-", 2)[0]
         self._files: TableFiles | None = None
         self._table: Table | None = None
         self._rows: StagedBatches | None = None
@@ -290,9 +272,7 @@ class IcebergRows(TableRows):
         )
 
     def _load(self, names: set[str]) -> None:
-        table = _known.get(
-            self._sink.name, self._run, self._who, lambda table: names <= set(table.schema().column_names)
-        )
+        table = _known.get(self._sink.name, self._staging, lambda table: names <= set(table.schema().column_names))
         if self._files is None and table is not None:
             self._table, self._files = table, TableFiles(table, self._staging)
 
