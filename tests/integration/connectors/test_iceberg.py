@@ -226,6 +226,21 @@ def test_a_batch_whose_snapshot_has_expired_is_found_by_its_files(harness, catal
     assert rows(catalog) == [{"n": 1}, {"n": 2}, {"n": 9}]
 
 
+def test_an_older_snapshot_that_a_tag_keeps_does_not_hide_an_expired_one(harness, catalog):
+    harness = harness()
+    harness.publish(2, harness.stage(2, [{"n": 1}]))
+    token = harness.stage(3, [{"n": 2}])
+    harness.publish(3, token)
+    load(catalog).append(pa.table({"n": [9]}))
+    table = load(catalog)
+    first, published, _ = (each.snapshot_id for each in table.snapshots())
+    table.manage_snapshots().create_tag(first, "audited").commit()
+    load(catalog).maintenance.expire_snapshots().by_ids([published]).commit()
+    harness.sink._table = None
+    harness.publish(3, token)
+    assert rows(catalog) == [{"n": 1}, {"n": 2}, {"n": 9}]
+
+
 def test_tasks_write_the_files_of_the_table_and_publishing_writes_none(harness, catalog, tmp_path):
     """The first batch creates the table, so its rows pass through the driver."""
     harness = harness()

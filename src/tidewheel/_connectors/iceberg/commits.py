@@ -130,22 +130,24 @@ class BranchCommits:
 
     def _is_there(self, table: Table, publication: Publication, own: Collection[str]) -> bool:
         name = _sink_name(publication, self._branch)
-        published = {}
+        published: dict[int, int] = {}
+        since = 0
         for snapshot in table.metadata.snapshots:
             summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
             if summary.get(_SINK) == name:
                 try:
                     published[int(summary[_SEQUENCE])] = int(summary[_DIGEST])
+                    since = max(since, snapshot.sequence_number or 0)
                 except (KeyError, ValueError):
                     raise CorruptError(
                         f"sink {publication.sink!r}: the summary of the snapshot {snapshot.snapshot_id} of the Iceberg table "
                         f"{self._name} is invalid; another program has written it"
                     ) from None
-        if published:
-            return Marker(published).has(publication)
-        # The snapshot of the batch may have expired since, if the job was stopped for long.
+        if Marker(published).has(publication):
+            return True
+        # The snapshot of the batch may have expired since, if the job was stopped for long. Tags keep older ones.
         return bool(own) and self._name.explained(
-            f"sink {publication.sink!r}", functools.partial(_refers_to, table, self._branch, own)
+            f"sink {publication.sink!r}", functools.partial(_refers_to, table, self._branch, own, since)
         )
 
     def _overtaken(self, who: str) -> ConnectorUnavailable:
@@ -159,10 +161,13 @@ def _sink_name(publication: Publication, branch: str) -> str:
     return f"{publication.job}:{publication.sink}" + (f"@{branch}" if branch != MAIN else "")
 
 
-def _refers_to(table: Table, branch: str, locations: Collection[str]) -> bool:
+def _refers_to(table: Table, branch: str, locations: Collection[str], since: int) -> bool:
+    """Return whether a manifest that is newer than a snapshot's sequence number names one of these files."""
     head = table.metadata.snapshot_by_name(branch)
     wanted = set(locations)
     for manifest in [] if head is None else head.manifests(table.io):
+        if manifest.sequence_number and manifest.sequence_number <= since:
+            continue
         if any(entry.data_file.file_path in wanted for entry in manifest.fetch_manifest_entry(table.io)):
             return True
     return False
