@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,6 +72,17 @@ def test_records_without_a_value_are_last():
     assert [row["n"] for row in out["out"] if row["start"] == 0] == [5, 1, None]
 
 
+def test_nan_is_behind_all_values_and_before_none():
+    """NaN is in no order: compared with values, it would hide larger ones."""
+
+    def build(sums):
+        values = {5: math.nan, 6: None}
+        return sums.map("m", lambda row: {"start": row.start, "n": values.get(row.n, float(row.n))}).top("t", 4, by="n")
+
+    for order in itertools.permutations([("ada", 1, 3), ("bob", 2, 5), ("cid", 3, 7), ("dee", 4, 6)]):
+        assert [str(row["n"]) for row in ran(build, order)["out"]] == ["7.0", "3.0", "nan", "None"]
+
+
 def test_a_correction_of_a_ranked_window_is_late():
     late = collect()
 
@@ -103,6 +115,13 @@ def test_records_that_cannot_be_among_the_best_do_not_cross_the_shuffle():
         assert sorted((n for k, t, n in left if (k, t) == (key, time)), reverse=True) == [
             n for n in mine if n >= mine[3]
         ]
+
+
+def test_nan_does_not_replace_values_among_the_records_that_are_sent():
+    columns = pa.RecordBatch.from_pydict({"n": [math.nan, 5.0, 3.0, 1.0]})
+    combiner = Top(2, FieldGetter("n")).combiner(None)
+    list(combiner.add(Batch(ROW, columns=columns, key_column=pa.array([1] * 4), times=[0] * 4)))
+    assert [row.n for batch in combiner.finish() for row in batch.values] == [5.0, 3.0]
 
 
 @pytest.mark.parametrize("n", [0, True, "5"])

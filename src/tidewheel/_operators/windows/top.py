@@ -100,10 +100,13 @@ class TopLogic(StatefulLogic[Ranked]):
 def _ranked(records: list[list[Any]]) -> list[list[Any]]:
     """Return records, highest first, without a value last. The order of equal ones depends on their fields only."""
     ordered = sorted(records, key=lambda record: [str(each) for each in record[1].values()])
-    # Records without a value are not compared with those that have one.
-    return sorted(
-        ordered, key=lambda record: (record[0] is not None, 0 if record[0] is None else record[0]), reverse=True
-    )
+    return sorted(ordered, key=_height, reverse=True)
+
+
+def _height(record: list[Any]) -> tuple[int, Any]:
+    """Return what orders a record. A null, and NaN before it, are not compared with values: NaN is in no order."""
+    value = record[0]
+    return (0, 0) if value is None else (2, value) if value == value else (1, 0)
 
 
 class _Best(Combiner):
@@ -133,6 +136,8 @@ class _Best(Combiner):
             return batch
         keys = pc.dictionary_encode(batch.key_data).indices.to_numpy()
         times, numbers = np.array(batch.times, np.int64), values.to_numpy(zero_copy_only=False)
+        if pa.types.is_floating(values.type):
+            numbers = np.where(np.isnan(numbers), -np.inf, numbers)
         order = np.lexsort((numbers, times, keys))[::-1]
         keys, times, numbers = keys[order], times[order], numbers[order]
         new = np.ones(len(order), bool)
@@ -140,8 +145,7 @@ class _Best(Combiner):
         firsts = np.flatnonzero(new)
         lasts = np.append(firsts[1:], len(order)) - 1
         least = numbers[np.minimum(firsts + self.n - 1, lasts)][np.cumsum(new) - 1]
-        # NaN is not less than anything, so such records pass.
-        return batch.take(np.sort(order[~(numbers < least)]).tolist())
+        return batch.take(np.sort(order[numbers >= least]).tolist())
 
 
 @dataclass(frozen=True)
