@@ -161,6 +161,15 @@ def test_results_are_cached_by_the_functions_argument():
     assert ran.records == [{"id": n, "country": "AB"[n % 2]} for n in range(6)] * 2
 
 
+def test_equal_values_of_different_types_have_their_own_cached_results():
+    async def call(value: object) -> str:
+        return str(value)
+
+    values = [1, True, 1.0, (1, "a"), (True, "a"), 1]
+    ran = run(lambda s: s.map("value", values.__getitem__).map_async("call", call, cache=10), range(6), range(6))
+    assert [record["value"] for record in ran.records] == list(map(str, values)) * 2
+
+
 def test_a_full_cache_drops_the_result_that_was_used_least_recently():
     called: list[int] = []
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidewheel._core import event_loop
-from tidewheel._operators.stateless.calls import Calls, CallStatistics
+from tidewheel._operators.stateless.calls import Calls, CallStatistics, cache_key
 
 
 class Block:
@@ -82,12 +82,13 @@ class CallQueue:
             self.statistics.cached += 1
             self._settle(block, position, cached[0])
             return None
-        if value in self._asked:
+        key = cache_key(value)
+        if key in self._asked:
             self.statistics.cached += 1
-            self._asked[value].places.append((block, position))
+            self._asked[key].places.append((block, position))
             return None
-        self._asked[value] = _Asked(value, [(block, position)])
-        return self._asked[value]
+        self._asked[key] = _Asked(value, [(block, position)])
+        return self._asked[key]
 
     async def _work(self) -> None:
         try:
@@ -97,7 +98,7 @@ class CallQueue:
                 results = await self._calls.results(values, group[0].key, self.statistics)
                 for each, result in zip(group, results, strict=True):
                     if self._calls.options.cache:
-                        del self._asked[each.value]
+                        del self._asked[cache_key(each.value)]
                     for block, position in each.places:
                         self._settle(block, position, result)
         except Exception as error:

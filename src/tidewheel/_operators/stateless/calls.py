@@ -94,13 +94,14 @@ class Calls:
     def cached(self, value: Any) -> tuple[Any] | None:
         """Return the cached result of a value, a `Failed` for a value that cannot be cached, or None."""
         try:
-            expires, result = self._cache.get(value, (0.0, None))
+            key = cache_key(value)
+            expires, result = self._cache.get(key, (0.0, None))
         except TypeError as error:
             text = f"the cache needs values that can be hashed, and {error}. Use on= to name what identifies a look-up"
             return (Failed(StepError(text)),)
         if expires <= time.monotonic():
             return None
-        self._cache.move_to_end(value)
+        self._cache.move_to_end(key)
         return (result,)
 
     async def results(self, values: list[Any], key: Callable[[], str], statistics: CallStatistics) -> list[Any]:
@@ -158,11 +159,16 @@ class Calls:
 
     def _remember(self, values: Sequence[Hashable], results: Sequence[Any]) -> None:
         expires = float("inf") if self.options.ttl is None else time.monotonic() + self.options.ttl
-        for value, result in zip(values, results, strict=True):
-            self._cache[value] = expires, result
-            self._cache.move_to_end(value)
+        for key, result in zip(map(cache_key, values), results, strict=True):
+            self._cache[key] = expires, result
+            self._cache.move_to_end(key)
         while len(self._cache) > self.options.cache:
             self._cache.popitem(last=False)
+
+
+def cache_key(value: Any) -> Hashable:
+    """Return what identifies a value in the cache: 1, 1.0 and True are equal, but a call may return something else for each."""
+    return type(value), tuple(map(cache_key, value)) if isinstance(value, tuple) else value
 
 
 _kept: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
