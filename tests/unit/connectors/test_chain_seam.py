@@ -94,6 +94,20 @@ def test_messages_become_records_with_the_columns_of_the_history():
     assert "does not fit the columns of the history" in bad[1].reason
 
 
+def test_a_column_that_a_record_lacks_is_that_of_its_message():
+    messages = pa.RecordBatch.from_pylist(
+        [
+            {"value": value, "topic": "orders", "partition": 0, "offset": offset, "timestamp": NOON}
+            for offset, value in ((7, b"{}"), (8, b'{"offset": 1}'), (9, b'{"offset": null}'))
+        ],
+        schema=SCHEMA,
+    )
+    columns = pa.schema([("offset", pa.int64())])
+    for order in ([0, 1, 2], [2, 1, 0]):
+        records = decoded_columns(messages.take(pa.array(order)), codecs.json(), columns)
+        assert records.column("offset").to_pylist() == [[7, 1, None][position] for position in order]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -46,14 +46,26 @@ def _columns(messages: pa.RecordBatch, records: list[Any], columns: pa.Schema) -
     for record in records:
         if not has_fields(type(record)):
             raise TypeError(f"the codec returned {record!r}, which has no columns")
-    names = {name for record in records[:1] for name in field_names(record)}
     arrays = [
-        messages.column(column.name).cast(column.type)
-        if column.name not in names and column.name in messages.schema.names
+        _column(messages, records, column)
+        if column.name in messages.schema.names
         else pa.array([optional_field(record, column.name) for record in records], column.type)
         for column in columns
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _column(messages: pa.RecordBatch, records: list[Any], column: pa.Field) -> pa.Array:
+    """Return a column that messages have too, for records that lack it."""
+    own = [column.name in field_names(record) for record in records]
+    if not any(own):
+        return messages.column(column.name).cast(column.type)
+    lacking = messages.column(column.name).filter(pa.array([not each for each in own]))
+    rest = iter(lacking.cast(column.type).to_pylist())
+    values = [
+        optional_field(record, column.name) if has else next(rest) for record, has in zip(records, own, strict=True)
+    ]
+    return pa.array(values, column.type)
 
 
 def _bad_line(
