@@ -72,8 +72,8 @@ class HistoryTable(ABC):
         since, known = _loaded.get((self, version), (0.0, None))
         if known is None or time.monotonic() - since > _KNOWN_S:
             known = self.load(version)
-            for other in [key for key in _loaded if key[0] == self]:
-                del _loaded[other]
+            for other in [key for key in list(_loaded) if key[0] == self]:
+                _loaded.pop(other, None)  # Another thread asks for the backlog.
             _loaded[self, version] = (time.monotonic(), known)
         return known
 
@@ -192,7 +192,11 @@ class TableSplit(Split):
     def read(self) -> Iterator[pa.RecordBatch]:
         known = self.table.at(self.version)
         for batch in known.read(known.files[self.number]):
-            yield fitted(batch.select(self.columns.names), self.columns)
+            # After a restart, the columns are those of the newest version, which may have more.
+            for field in self.columns:
+                if field.name not in batch.schema.names:
+                    batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+            yield fitted(batch, self.columns)
 
     def narrowed(self, names: Collection[str]) -> Split:
         return replace(self, columns=pa.schema([field for field in self.columns if field.name in names]))

@@ -118,6 +118,16 @@ def test_a_job_reads_the_tables_version_of_its_first_start(place):
     assert sorted(row["n"] for row in read(place.source())) == list(range(35, 50))
 
 
+def test_a_column_that_a_later_version_has_is_null(place):
+    for number in range(2):
+        place.append(numbers(number, number + 1))
+    first = place.source(max_files=1).open()
+    end = first.end(first.start())
+    place.append(pa.table({"n": pa.array([2], pa.int64()), "shop": ["north"]}))
+    [row] = read(place.source(), end)
+    assert row["shop"] is None
+
+
 def test_files_are_read_in_the_order_of_a_column(place):
     days = [4, 1, 3, 0, 2]
     for day in days:
