@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 
 import deltalake
@@ -95,6 +96,16 @@ def test_a_delta_table_and_its_versions(tmp_path):
     assert loaded(source) == ROWS[1:]
     with pytest.raises(TidewheelError, match="there is no Delta table at"):
         loaded(tables.delta(str(tmp_path / "none")))
+
+
+def test_a_delta_table_that_was_written_anew_has_changed(tmp_path):
+    source = tables.delta(str(tmp_path / "table"))
+    fingerprints = set()
+    for rows in (TABLE, TABLE.slice(1)):
+        deltalake.write_deltalake(str(tmp_path / "table"), rows)
+        fingerprints.add(source.fingerprint())
+        shutil.rmtree(tmp_path / "table")
+    assert len(fingerprints) == 2
 
 
 @pytest.mark.parametrize("rows", [ROWS, TABLE, TABLE.to_batches()[0], pd.DataFrame(ROWS)])

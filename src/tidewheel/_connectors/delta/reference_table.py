@@ -34,7 +34,9 @@ class DeltaReference(TableSource):
             yield pa.Table.from_batches([batch])
 
     def fingerprint(self) -> str:
-        return str(self._open().version())
+        table = self._open()
+        # A table that was deleted and written again may have the same version.
+        return f"{table.metadata().id} {table.version()}"
 
     def describe(self) -> str:
         return f"the Delta table {Url(self.url)}"
