@@ -156,10 +156,14 @@ class JobTables:
     def _check(self, table: Table, schema: pa.Schema) -> None:
         """Refuse columns that do not fit the steps; the steps know the columns from now on."""
         before, table.schema = table.key_types(), schema
-        if before is not None and before != table.key_types():
+        now = table.key_types()
+        assert now is not None, "its schema is known"
+        if before is not None and any(
+            old != new and not pa.types.is_null(old) for old, new in zip(before, now, strict=True)
+        ):
             raise ConfigError(
                 f"table {table.name!r}: its key had the type {', '.join(map(str, before))} and now has "
-                f"{', '.join(map(str, table.key_types() or ()))}; the key of a table must keep its type"
+                f"{', '.join(map(str, now))}; the key of a table must keep its type"
             )
         for name, of, operator in self._lookups():
             if of is table:

@@ -52,7 +52,19 @@ def load_table(table: Table, spark: Any, n_shards: int) -> LoadedTable:
         first.append(piece)
         if sum(each.nbytes for each in first) > WHOLE_BYTES:
             return _divided(table, first, pieces, min(n_shards, _MOST_PARTS))
-    return _encoded(table, [table.checked(pa.concat_tables(first))], lambda name, data: lambda: data)
+    rows = _typed(pa.concat_tables(first), table.schema)
+    return _encoded(table, [table.checked(rows)], lambda name, data: lambda: data)
+
+
+def _typed(rows: pa.Table, known: pa.Schema | None) -> pa.Table:
+    """Return a table without rows in the types of its version before, as far as only values would show its types."""
+    if rows.num_rows or known is None:
+        return rows
+    fields = (
+        known.field(each.name) if pa.types.is_null(each.type) and each.name in known.names else each
+        for each in rows.schema
+    )
+    return rows.cast(pa.schema(list(fields)))
 
 
 def _read(table: Table, spark: Any) -> Iterator[pa.Table]:

@@ -49,6 +49,11 @@ _KEY_TYPES = (
 )
 
 
+def key_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column of this type as a key; the null type if no value has shown it yet."""
+    return kind if pa.types.is_null(kind) else key_column(pa.array([], kind)).type
+
+
 def key_columns(table: pa.Table, key: Sequence[str], before: int = 0) -> list[pa.Array]:
     """Return the columns of a key. Raise `NotAKey` for another type or a null; `before` rows came before these."""
     keys = []
@@ -91,7 +96,7 @@ class KeyedRows(ABC):
 
     schema: pa.Schema
     key_types: tuple[pa.DataType, ...]
-    """The types of the key's columns, as `key_column` returns them."""
+    """The types of the key's columns, as `key_type` returns them."""
 
     @abstractmethod
     def take(self, rows: Rows, columns: Sequence[str]) -> list[pa.Array]:
@@ -102,7 +107,7 @@ class KeyedRows(ABC):
         """Like `find`, for keys without nulls whose hashes are known."""
 
     def find(self, keys: Sequence[pa.Array]) -> Rows:
-        """Return the row of each key, given as columns of `key_types`; -1 where there is none, or a part is null."""
+        """Return the row of each key, given as columns of `key_column`; -1 where there is none, or a part is null."""
         present = pc.is_valid(keys[0])
         for column in keys[1:]:
             present = pc.and_(present, pc.is_valid(column))
@@ -124,7 +129,7 @@ class KeyedTable(KeyedRows):
         self.rows = rows.drop_columns([HASH])
         self.schema = self.rows.schema
         self._keys = [key_column(rows.column(name)) for name in key]
-        self.key_types = tuple(column.type for column in self._keys)
+        self.key_types = tuple(key_type(rows.schema.field(name).type) for name in key)
         self._hashes: Hashes = rows.column(HASH).to_numpy()
         self._bits = max(1, min(30, int(rows.num_rows).bit_length()))
         counts = np.bincount(self._hashes >> (_BITS - self._bits), minlength=1 << self._bits)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sqlite3
 import tempfile
 from types import SimpleNamespace
 
@@ -10,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from support.internals import faults, open_store, shard_of
-from tidewheel import Job, sinks, sources
+from tidewheel import Job, sinks, sources, tables
 from tidewheel._checkpoint.garbage import collect
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.verify import verify
 from tidewheel._connectors.tables.table import TableSource
 from tidewheel._engine import table_loading, task_tables
 from tidewheel._engine.job_tables import JobTables
-from tidewheel._engine.table_rows import encoded_parts, read_table
+from tidewheel._engine.table_rows import encoded_parts, read_schema, read_table
 from tidewheel.errors import ConfigError, CorruptError
 from tidewheel.testing import Clock, MemoryRun
 
@@ -210,6 +212,32 @@ def test_a_key_that_changes_its_type_is_refused():
         prices.cents = {7: 300}
         with pytest.raises(ConfigError, match="its key had the type string and now has int64"):
             batch(run, "tea")
+
+
+@pytest.mark.parametrize("key", ["tea", 7])
+def test_a_query_without_rows_is_an_empty_table(key):
+    """Only the values of a query show its types: there are none, neither at first nor after all rows were deleted."""
+    with contextlib.closing(sqlite3.connect(":memory:", check_same_thread=False)) as database:
+        database.execute("CREATE TABLE prices (sku, cents)")
+        source = tables.sql("SELECT sku, cents FROM prices", lambda: _Borrowed(database))
+        with MemoryRun(made(source)) as run:
+            assert batch(run, key) == [None]
+            database.execute("INSERT INTO prices VALUES (?, 300)", [key])
+            assert batch(run, key) == [300]
+            types = read_schema(run.run.store, "shop", pinned(run))
+            database.execute("DELETE FROM prices")
+            assert batch(run, key) == [None]
+            assert read_schema(run.run.store, "shop", pinned(run)) == types
+
+
+class _Borrowed:
+    """A connection that stays open."""
+
+    def __init__(self, connection):
+        self.cursor = connection.cursor
+
+    def close(self):
+        pass
 
 
 def test_files_of_versions_that_no_commit_needs_are_collected():

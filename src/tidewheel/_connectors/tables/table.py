@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidewheel._values.keyed_table import NotAKey, key_column, key_columns, sorted_rows
+from tidewheel._values.keyed_table import NotAKey, key_columns, key_type, sorted_rows
 from tidewheel.errors import ConfigError
 
 
@@ -85,7 +85,5 @@ class Table:
         return f"table {self.name!r} ({self.source.describe()})"
 
     def key_types(self) -> tuple[pa.DataType, ...] | None:
-        """Return the types of the key, as `key_column` returns them; None: the table is not loaded yet."""
-        if self.schema is None:
-            return None
-        return tuple(key_column(pa.array([], self.schema.field(name).type)).type for name in self.key)
+        """Return the types of the key, as `key_type` returns them; None: the table is not loaded yet."""
+        return None if self.schema is None else tuple(key_type(self.schema.field(name).type) for name in self.key)

@@ -97,7 +97,7 @@ class Lookup(Operator):
             kind = key_column(pa.array([], given)).type
         except NotAKey as error:
             raise GraphError(f"the key {column!r} cannot be looked up: {error}") from None
-        if kind != wanted and not pa.types.is_null(given):
+        if kind != wanted and not pa.types.is_null(given) and not pa.types.is_null(wanted):
             raise GraphError(
                 f"the key {column!r} has the type {given} in the stream and {wanted} in the table {self.table.name!r}: "
                 "no row would be found. Convert one of them"
