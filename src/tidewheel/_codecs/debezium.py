@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 from typing import Any, ClassVar, Literal, NoReturn
 
@@ -17,6 +18,23 @@ Operation = Literal["insert", "update", "delete", "snapshot"]
 _OPERATIONS: dict[Any, Operation] = {"c": "insert", "u": "update", "d": "delete", "r": "snapshot"}
 _UNAVAILABLE = "__debezium_unavailable_value"
 """The default text of the connectors for a large column that an update did not change and the database did not log."""
+_UNAVAILABLE_TEXTS = frozenset(
+    {
+        _UNAVAILABLE,
+        base64.b64encode(_UNAVAILABLE.encode()).decode(),
+        _UNAVAILABLE.encode().hex(),
+        f'{{"{_UNAVAILABLE}":"{_UNAVAILABLE}"}}',
+    }
+)
+"""This text in the forms for columns of text, bytes and, as JSON, pairs."""
+_UNAVAILABLE_VALUES = (
+    _UNAVAILABLE.encode(),
+    {_UNAVAILABLE: _UNAVAILABLE},
+    [_UNAVAILABLE],
+    ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
+    list(_UNAVAILABLE.encode()),
+)
+"""This text in the forms for columns of bytes, pairs, and arrays of texts, UUIDs and numbers."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 Fields = dict[str, Any]
@@ -107,10 +125,16 @@ def _change(event: Any, key: Fields | None) -> Change:
             raise ValueError(f"{name} of the event is {type(value).__name__}, not a row with columns")
     if (row is None) != (operation == "delete"):
         raise ValueError(f"op is {event['op']}, and after is {'null' if row is None else 'a row'}")
-    unchanged = () if row is None else tuple(name for name, value in row.items() if value == _UNAVAILABLE)
+    unchanged = () if row is None else tuple(name for name, value in row.items() if _is_unavailable(value))
     if unchanged:
         row = {name: value for name, value in row.items() if name not in unchanged}
     return Change(operation, _table(event), row, before, key, _time(event), unchanged)
+
+
+def _is_unavailable(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in _UNAVAILABLE_TEXTS
+    return isinstance(value, bytes | dict | list) and value in _UNAVAILABLE_VALUES
 
 
 def _table(event: Fields) -> str:
