@@ -14,7 +14,6 @@ import pyarrow as pa
 from tidewheel._connectors.delta.sink import (
     Delta,
     DeltaRows,
-    Evolve,
     RowToken,
     TableActions,
     is_staged,
@@ -25,10 +24,10 @@ from tidewheel._connectors.delta.table import Action
 from tidewheel._connectors.files.data_files import DataFile, TaskFiles
 from tidewheel._connectors.files.merging import ChangesPartition, ChangesToken, KeySet, changes_of, without
 from tidewheel._connectors.files.table_columns import fitted
+from tidewheel._connectors.files.table_sink import TableOptions
 from tidewheel._connectors.keyed_rows import DELETE, MergedTable, RowKey
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import published_batches, read_token
-from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError, StepError
 
 _PLAIN = "/!$&'()+,:;=@"
@@ -40,17 +39,9 @@ class DeltaMerge(MergedTable, Delta):
 
     merges = True
 
-    def __init__(
-        self,
-        url: str,
-        partition_by: str | Sequence[str] = (),
-        create: bool = True,
-        evolve: Evolve | None = None,
-        compact: Duration | None = None,
-        key: RowKey | None = None,
-    ) -> None:
-        super().__init__(url, partition_by, create, evolve, compact)
-        self._key = key or RowKey()
+    def __init__(self, url: str, options: TableOptions, key: RowKey) -> None:
+        super().__init__(url, options)
+        self._key = key
 
     def start(self, job: str) -> None:
         super().start(job)

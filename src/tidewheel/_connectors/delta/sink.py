@@ -6,7 +6,7 @@ import functools
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidewheel._connectors.delta.columns import check_types, created
 from tidewheel._connectors.delta.statistics import statistics_of
 from tidewheel._connectors.delta.table import Action, TableLocation, client
-from tidewheel._connectors.files.compaction import TARGET_BYTES, CompactingSink, Compaction
+from tidewheel._connectors.files.compaction import TARGET_BYTES, Compaction
 from tidewheel._connectors.files.data_files import (
     DataFile,
     DataFilesPartition,
@@ -27,7 +27,7 @@ from tidewheel._connectors.files.known_tables import KnownTables
 from tidewheel._connectors.files.merging import TableRows
 from tidewheel._connectors.files.places import Place, explained, place_at
 from tidewheel._connectors.files.table_columns import check_partitions, fitted, with_new
-from tidewheel._connectors.keyed_rows import RowKey
+from tidewheel._connectors.files.table_sink import Evolve, Mode, TableOptions, TableSink, key_of
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedRef, common_schema, published_batches, read_token, typed
 from tidewheel._core.urls import Url
@@ -39,10 +39,6 @@ from tidewheel.errors import ConfigError
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
-
-
-Mode = Literal["append", "merge"]
-Evolve = Literal["add"]
 
 
 def delta(
@@ -77,42 +73,22 @@ def delta(
     """
     from tidewheel._connectors.delta.merge import DeltaMerge
 
-    if mode not in get_args(Mode):
-        raise ConfigError(f"the mode of a delta sink is append or merge, not {mode!r}")
-    if evolve not in (None, *get_args(Evolve)):
-        raise ConfigError(f'evolve of a delta sink is "add" or None, not {evolve!r}')
-    if mode == "merge":
-        return DeltaMerge(url, partition_by, create, evolve, compact, RowKey.of(key, delete))
-    if key or delete is not None:
-        raise ConfigError('key= and delete= of a delta sink need mode="merge"')
-    return Delta(url, partition_by, create, evolve, compact)
+    row_key = key_of("a delta sink", mode, evolve, key, delete)
+    options = TableOptions(partition_by, create, evolve, compact)
+    return Delta(url, options) if row_key is None else DeltaMerge(url, options, row_key)
 
 
-class Delta(CompactingSink):
+class Delta(TableSink["DeltaTable"]):
     """Exactly once: a batch is one commit of the table, with the number of the batch as its transaction identifier."""
 
-    guarantee = "exactly once"
-    merges: ClassVar[bool] = False
-    """Whether the sink replaces rows of the table."""
-
-    def __init__(
-        self,
-        url: str,
-        partition_by: str | Sequence[str] = (),
-        create: bool = True,
-        evolve: Evolve | None = None,
-        compact: Duration | None = None,
-    ) -> None:
-        super().__init__(compact)
+    def __init__(self, url: str, options: TableOptions) -> None:
+        super().__init__(options)
         client()
         # Make a local path absolute: the driver may change its working directory later.
         self.location = TableLocation(FileStore.from_url(url).url if "://" not in url else url)
         self.location.resolved()
-        self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-        self.create, self.evolve = create, evolve
         self.schema: pa.Schema | None = None
         """The columns of the table when the job started, against which tasks check their records."""
-        self._table: DeltaTable | None = None
 
     def describe(self) -> str:
         return f"Delta table at {self.location.url}"
@@ -199,10 +175,6 @@ class Delta(CompactingSink):
         for path in () if dry_run else found:
             place_at(self.location.url).remove(path)
         return found
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The open table stays in the driver.
-        return {**super().__getstate__(), "_table": None}
 
 
 RowToken = TaskFiles | StagedRef

@@ -11,13 +11,13 @@ import pyarrow as pa
 from tidewheel._connectors.files.data_files import DataFile
 from tidewheel._connectors.files.merging import ChangesPartition, ChangesToken, KeySet, changes_of, without
 from tidewheel._connectors.files.table_columns import fitted
+from tidewheel._connectors.files.table_sink import TableOptions
 from tidewheel._connectors.iceberg.catalog import TableName
-from tidewheel._connectors.iceberg.commits import MAIN, FileChange
-from tidewheel._connectors.iceberg.sink import Evolve, Iceberg, IcebergRows, RowToken, TableEntries
+from tidewheel._connectors.iceberg.commits import FileChange
+from tidewheel._connectors.iceberg.sink import Iceberg, IcebergRows, RowToken, TableEntries
 from tidewheel._connectors.keyed_rows import MergedTable, RowKey
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import published_batches, read_token
-from tidewheel._time.duration import Duration
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,18 +30,9 @@ class IcebergMerge(MergedTable, Iceberg):
 
     merges = True
 
-    def __init__(
-        self,
-        name: TableName,
-        branch: str = MAIN,
-        partition_by: str | Sequence[str] = (),
-        create: bool = True,
-        evolve: Evolve | None = None,
-        compact: Duration | None = None,
-        key: RowKey | None = None,
-    ) -> None:
-        super().__init__(name, branch, partition_by, create, evolve, compact)
-        self._key = key or RowKey()
+    def __init__(self, name: TableName, branch: str, options: TableOptions, key: RowKey) -> None:
+        super().__init__(name, branch, options)
+        self._key = key
 
     def start(self, job: str) -> None:
         super().start(job)

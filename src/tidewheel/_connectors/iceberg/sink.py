@@ -5,23 +5,23 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 
-from tidewheel._connectors.files.compaction import TARGET_BYTES, CompactingSink, Compaction
+from tidewheel._connectors.files.compaction import TARGET_BYTES, Compaction
 from tidewheel._connectors.files.data_files import DataFile, TaskFiles, check_present, checked, is_output
 from tidewheel._connectors.files.known_tables import KnownTables
 from tidewheel._connectors.files.merging import TableRows
 from tidewheel._connectors.files.table_columns import check_partitions, fitted, with_new
+from tidewheel._connectors.files.table_sink import Evolve, Mode, TableOptions, TableSink, key_of
 from tidewheel._connectors.iceberg.catalog import TableName, client
 from tidewheel._connectors.iceberg.columns import check_types, created
 from tidewheel._connectors.iceberg.commits import MAIN, BranchCommits, FileChange
 from tidewheel._connectors.iceberg.compaction import COMPACTED, compact_branch, compacted_at
 from tidewheel._connectors.iceberg.files import TableFiles, columns_of, described, has_fields, partitioning
 from tidewheel._connectors.iceberg.io_store import folder_of, place_of
-from tidewheel._connectors.keyed_rows import RowKey
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import (
     StagedBatches,
@@ -38,9 +38,6 @@ from tidewheel.errors import ConfigError
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import Table
-
-Mode = Literal["append", "merge"]
-Evolve = Literal["add"]
 
 _KEPT_S = 7 * 24 * 3600.0
 """Files that no snapshot refers to are deleted at this age: a task or a compaction may still be writing younger ones."""
@@ -81,16 +78,9 @@ def iceberg(
     """
     from tidewheel._connectors.iceberg.merge import IcebergMerge
 
-    if mode not in get_args(Mode):
-        raise ConfigError(f"the mode of an iceberg sink is append or merge, not {mode!r}")
-    if evolve not in (None, *get_args(Evolve)):
-        raise ConfigError(f'evolve of an iceberg sink is "add" or None, not {evolve!r}')
-    name = TableName.of(table, catalog)
-    if mode == "merge":
-        return IcebergMerge(name, branch, partition_by, create, evolve, compact, RowKey.of(key, delete))
-    if key or delete is not None:
-        raise ConfigError('key= and delete= of an iceberg sink need mode="merge"')
-    return Iceberg(name, branch, partition_by, create, evolve, compact)
+    row_key = key_of("an iceberg sink", mode, evolve, key, delete)
+    name, options = TableName.of(table, catalog), TableOptions(partition_by, create, evolve, compact)
+    return Iceberg(name, branch, options) if row_key is None else IcebergMerge(name, branch, options, row_key)
 
 
 class RowToken(msgspec.Struct, frozen=True):
@@ -100,28 +90,13 @@ class RowToken(msgspec.Struct, frozen=True):
     staged: StagedRef | None = None
 
 
-class Iceberg(CompactingSink):
+class Iceberg(TableSink["Table"]):
     """Exactly once: a batch is one snapshot of the table, with job, sink and sequence in its summary."""
 
-    guarantee = "exactly once"
-    merges: ClassVar[bool] = False
-    """Whether the sink replaces rows of the table."""
-
-    def __init__(
-        self,
-        name: TableName,
-        branch: str = MAIN,
-        partition_by: str | Sequence[str] = (),
-        create: bool = True,
-        evolve: Evolve | None = None,
-        compact: Duration | None = None,
-    ) -> None:
-        super().__init__(compact)
+    def __init__(self, name: TableName, branch: str, options: TableOptions) -> None:
+        super().__init__(options)
         client()
         self.name, self.branch = name, branch
-        self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-        self.create, self.evolve = create, evolve
-        self._table: Table | None = None
 
     def describe(self) -> str:
         return f"Iceberg table {self.name}" + (f", branch {self.branch}" if self.branch != MAIN else "")
@@ -217,10 +192,6 @@ class Iceberg(CompactingSink):
     @property
     def _commits(self) -> BranchCommits:
         return BranchCommits(self.name, self.branch, merges=self.merges)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The loaded table stays in the driver.
-        return {**super().__getstate__(), "_table": None}
 
 
 _known = KnownTables(TableName.load)
