@@ -17,9 +17,9 @@ from tidewheel._checkpoint import retention
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import STAGED, STATE, sequence_of
 from tidewheel._checkpoint.pins import Pin
-from tidewheel._checkpoint.store import StreamCheckpoints
+from tidewheel._checkpoint.store import CheckpointStore, StreamCheckpoints
 from tidewheel._checkpoint.unpublished import outputs_of
-from tidewheel._storage import Entry
+from tidewheel._storage import Entry, Store
 from tidewheel.errors import NotFound
 
 GRACE_NS = 10 * 60 * 10**9
@@ -103,6 +103,15 @@ def collect(
         for name in expired:
             checkpoints.pins.drop(name)
     return Collected(tuple(entry.path for entry in garbage), sum(entry.size for entry in garbage), tuple(expired))
+
+
+def unpublished_sequences(store: Store, job: str) -> set[int]:
+    """Return the sequences whose output a job, or a run of its fleet, may still have to publish."""
+    known = CheckpointStore(store)
+    heads = [known.latest(job)]
+    if heads[0] is not None and heads[0].fleet is not None:
+        heads += [known.latest(stream) for stream in known.streams() if stream.startswith(f"{job}/")]
+    return {outputs_of(head) for head in heads if head is not None and head.outputs}
 
 
 def _kept(checkpoints: StreamCheckpoints) -> list[Manifest]:

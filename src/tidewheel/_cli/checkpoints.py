@@ -8,13 +8,12 @@ import msgspec
 import typer
 from rich.table import Table
 
+from tidewheel._checkpoint.garbage import unpublished_sequences
 from tidewheel._checkpoint.manifest import Manifest
-from tidewheel._checkpoint.store import CheckpointStore
 from tidewheel._checkpoint.tools.key_check import either
 from tidewheel._checkpoint.tools.restore import abandoned_name
 from tidewheel._checkpoint.tools.savepoint import at_of
 from tidewheel._checkpoint.tools.text import decoded
-from tidewheel._checkpoint.unpublished import outputs_of
 from tidewheel._cli.console import console
 from tidewheel._cli.differences import show_differences
 from tidewheel._cli.duration import duration
@@ -32,7 +31,6 @@ from tidewheel._cli.stored import (
     size,
     when,
 )
-from tidewheel._connectors.other_state import job_of
 from tidewheel._engine.job_status import table_versions
 from tidewheel._engine.plan_sinks import sinks_of
 from tidewheel._program.stored_job import StoredJob
@@ -290,7 +288,7 @@ def gc(
     job = target if program is None else program.name
     stored = StoredJob(job, state=(state or DEFAULT_STATE) if program is None else program.state)
     collected = stored.gc(keep=keep, grace=grace, dry_run=dry_run)
-    unpublished = set() if program is None else _unpublished(stored)
+    unpublished = set() if program is None else unpublished_sequences(stored.store, job)
     for name, sink in {} if program is None else sinks_of(program.plan()).items():
         found = sink.collect(job, name, unpublished=unpublished, dry_run=dry_run)
         left = tuple(f"{sink.describe()}: {path}" for path in found)
@@ -302,16 +300,6 @@ def gc(
         echo(name)
     verb = "would go" if dry_run else "removed"
     echo(f"{len(collected.files)} files, {size(collected.bytes)} {verb}")
-
-
-def _unpublished(stored: StoredJob) -> set[int]:
-    """Return the sequences whose output a job, or a run of its fleet, may still have to publish."""
-    newest = stored.show()
-    heads: list[Manifest | None] = [newest]
-    if newest.fleet is not None:
-        known = CheckpointStore(stored.store)
-        heads += [known.latest(stream) for stream in known.streams() if job_of(stream) == stored.name]
-    return {outputs_of(head) for head in heads if head is not None and head.outputs}
 
 
 def _row(found: Manifest, savepoint: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.internals import FileRef, PartRef, ShardParts, open_store
-from tidewheel._checkpoint.garbage import collect, collectable
+from tidewheel._checkpoint.fleet_ledger import FleetLedger
+from tidewheel._checkpoint.garbage import collect, collectable, unpublished_sequences
 from tidewheel._checkpoint.manifest import StagedOutput
 from tidewheel._checkpoint.names import staged_file, state_file
 from tidewheel._checkpoint.pinning import hold_checkpoint, hold_savepoint
@@ -315,3 +316,18 @@ def check_held(world: World, held: Manifest | Exception, order: list[int]) -> st
         return "not made"
     assert {file.name for file in held.files()} <= world.names(), order
     return "held"
+
+
+def test_the_runs_of_a_fleet_have_their_own_unpublished_output():
+    store = open_store(f"memory:unpublished-{next(_fresh)}")
+    output = (StagedOutput("out", 1, (b"token",)),)
+    for stream, sequence, fields in (
+        ("orders", 1, {"fleet": FleetLedger()}),
+        ("orders/1", 4, {"kind": "claim", "outputs": output, "outputs_of": 3}),
+        ("orders/2", 7, {"outputs": output}),
+        ("orders-old", 9, {"outputs": output}),
+    ):
+        StreamCheckpoints(store, stream).save(Manifest(CheckpointId(stream, sequence), **fields))
+    assert unpublished_sequences(store, "orders") == {3, 7}
+    assert unpublished_sequences(store, "orders-old") == {9}
+    assert unpublished_sequences(store, "other") == set()
