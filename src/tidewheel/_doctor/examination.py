@@ -10,11 +10,15 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from tidewheel._doctor import hosts
 from tidewheel._doctor import store as stores
 from tidewheel._doctor.finding import Finding, fine, missing, timed
 from tidewheel._spark.cluster import default_parallelism, is_connect, master_of
-from tidewheel._spark.hosts import NEEDED
+from tidewheel._spark.diagnosis import readable
+from tidewheel._spark.hosts import NEEDED, warned_of_waiting
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.session import session
 from tidewheel._spark.shipping import ship
@@ -54,7 +58,10 @@ def examine(
         except TidewheelError as error:
             yield missing("Spark", str(error))
             return
-        yield from _on_spark(started, needed, local, store if usable else None, folder)
+        try:
+            yield from _on_spark(started, needed, local, store if usable else None, folder)
+        except (Py4JError, PySparkException) as error:
+            yield missing("Spark", str(readable(error, "a job on the hosts")))
         if spark is None and is_connect(started):
             started.stop()  # The JVM of a classic session ends with this process.
     finally:
@@ -64,7 +71,8 @@ def examine(
 
 
 def _on_spark(spark: Any, needed: list[str], local: str | None, store: Store | None, folder: str) -> Iterator[Finding]:
-    yield from _spark(spark)
+    with warned_of_waiting(master_of(spark)):
+        yield from _spark(spark)
     lacking = False
     for finding in hosts.check_hosts(spark, needed, local):
         lacking = lacking or finding.level == "missing"

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidewheel._core import pickling
 from tidewheel._doctor.finding import Finding, clock, fine, missing, timed
-from tidewheel._spark.hosts import ADVICE, ask_hosts, explained
+from tidewheel._spark.hosts import ADVICE, ask_hosts
 from tidewheel._storage import Store, open_store
 from tidewheel.errors import TidewheelError
 
@@ -21,16 +21,9 @@ _SYNC_MS = 200.0
 
 def check_hosts(spark: Any, packages: Sequence[str], local: str | None) -> Iterator[Finding]:
     """Yield the findings of each host that runs tasks now."""
-    try:
-        began = time.time()
-        answers = [json.loads(answer) for answer in ask_hosts(spark, _asking(list(packages), local))]
-        ended = time.time()
-    except Exception as error:
-        reason = explained(str(error))
-        if reason is None:
-            raise
-        yield missing("hosts", str(reason))
-        return
+    began = time.time()
+    answers = [json.loads(answer) for answer in ask_hosts(spark, _asking(list(packages), local))]
+    ended = time.time()
     hosts = {(answer["host"], answer["python"]): answer for answer in answers}
     for (host, python), answer in sorted(hosts.items()):
         yield from findings(f"host {host}", python, answer, (began, ended))
@@ -127,15 +120,17 @@ def check_reach(spark: Any, store: Store, folder: str, probe: bytes) -> Iterator
     for host, path, error in answers:
         reason = error or (None if path in there else "the driver does not see what the host wrote")
         reasons[host] = reasons.get(host) or reason
-    for host, reason in sorted(reasons.items()):
-        if reason is None:
-            yield fine(f"host {host}", "reads and writes the state")
-            continue
+    is_folder = store.url.startswith("file:")
+    fix = "give the host the store's credentials and a route to its endpoint"
+    if is_folder:
         fix = (
             "use an object store, such as --state s3://bucket/prefix, or a folder on a file system that all hosts share"
         )
-        if not store.url.startswith("file:"):
-            fix = "give the host the store's credentials and a route to its endpoint"
+    for host, reason in sorted(reasons.items()):
+        if reason is None:
+            how = "; start the job with --shared-state" if is_folder else ""
+            yield fine(f"host {host}", f"reads and writes the state{how}")
+            continue
         yield missing(f"host {host}", f"does not share the state at {store.url}: {reason}", fix)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
@@ -47,18 +48,14 @@ def check_hosts(spark: SparkSession, plan: Plan) -> None:
     if is_local(master):
         return
     names = sorted({*NEEDED, *used(plan)[1]})
-    waiting = threading.Timer(_PATIENCE_S, _warn_of_waiting, [master])
-    waiting.daemon = True
-    waiting.start()
     try:
-        answers = ask_hosts(spark, _asking(names))
+        with warned_of_waiting(master):
+            answers = ask_hosts(spark, _asking(names))
     except Exception as error:
         reason = explained(str(error))
         if reason is None:
             raise
         raise reason from error
-    finally:
-        waiting.cancel()
     refuse([tuple(json.loads(answer)) for answer in answers])
 
 
@@ -85,10 +82,17 @@ def ask_hosts(spark: SparkSession, ask: Callable[[], str]) -> list[str]:
     return [row.answer for row in spark.range(0, tasks, 1, tasks).mapInArrow(ask_in_arrow, "answer string").collect()]
 
 
-def _warn_of_waiting(master: str) -> None:
-    _LOG.warning(
-        "waiting for executors of %s: it must have a worker with the cores and memory that the job asks for", master
-    )
+@contextlib.contextmanager
+def warned_of_waiting(master: str, patience: float = _PATIENCE_S) -> Iterator[None]:
+    """Log a warning if this takes so long that the cluster has probably no executor for the job."""
+    text = "waiting for executors of %s: it must have a worker with the cores and memory that the job asks for"
+    waiting = threading.Timer(patience, _LOG.warning, [text, master])
+    waiting.daemon = True
+    waiting.start()
+    try:
+        yield
+    finally:
+        waiting.cancel()
 
 
 def refuse(answers: Iterable[Found]) -> None:

@@ -59,7 +59,7 @@ def server(tmp_path_factory, hidden):
 def test_hosts_that_share_the_state_are_fine(server, tmp_path):
     found = list(examine(f"file://{tmp_path}/state", server, local=f"{tmp_path}/local"))
     assert problems(found) == []
-    assert "reads and writes the state" in [finding.text for finding in found]
+    assert "reads and writes the state; start the job with --shared-state" in [finding.text for finding in found]
 
 
 def test_a_folder_that_hosts_do_not_share_is_refused(server, hidden, tmp_path):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import PySparkException
 
-from tidewheel._doctor.examination import python_version, spark_version
+from support.waiting import eventually
+from tidewheel._doctor.examination import examine, python_version, spark_version
 from tidewheel._doctor.hosts import findings
-from tidewheel._spark.hosts import explained
+from tidewheel._spark.hosts import explained, warned_of_waiting
 
 
 @pytest.mark.parametrize("version", [(3, 10), (3, 15)])
@@ -56,6 +59,26 @@ def test_each_problem_of_a_host_is_found_alone(change, level, text):
     assert problem.level == level
     assert text in problem.text
     assert problem.fix
+
+
+def test_a_failure_of_spark_is_a_finding_of_one_line(tmp_path, monkeypatch):
+    def fail(spark, ask):
+        raise PySparkException("An error occurred while calling o1.collect\n: Job aborted: no space\n\tat java.base/x")
+
+    monkeypatch.setattr("tidewheel._doctor.examination._spark", lambda spark: ())
+    monkeypatch.setattr("tidewheel._doctor.hosts.ask_hosts", fail)
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master="spark://host:7077"))
+    *_, failed = examine(f"file://{tmp_path}/state", spark=session)
+    assert (failed.subject, failed.level) == ("Spark", "missing")
+    assert failed.text == "a job on the hosts failed: Job aborted: no space"
+
+
+def test_a_cluster_without_executors_is_warned_of(caplog):
+    with warned_of_waiting("spark://host:7077", patience=0.0):
+        eventually(lambda: caplog.messages, "the warning")
+    assert caplog.messages == [
+        "waiting for executors of spark://host:7077: it must have a worker with the cores and memory that the job asks for"
+    ]
 
 
 def test_a_host_with_another_python_is_named():
