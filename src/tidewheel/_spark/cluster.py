@@ -44,7 +44,7 @@ def most_tasks(spark: SparkSession) -> int | None:
     """Return how many tasks this Spark can run at a time; None: dynamic allocation adds executors without a limit."""
     if not _allocates(spark):
         return default_parallelism(spark)
-    most = spark.sparkContext.getConf().get("spark.dynamicAllocation.maxExecutors", "")
+    most = _setting(spark, "spark.dynamicAllocation.maxExecutors", "")
     return int(most) * _executor_cores(spark) if most.isdecimal() else None
 
 
@@ -57,12 +57,16 @@ def request_executors(spark: SparkSession, tasks: int, before: int) -> None:
 
 
 def _allocates(spark: SparkSession) -> bool:
-    conf = {} if is_connect(spark) else dict(spark.sparkContext.getConf().getAll())
-    return conf.get("spark.dynamicAllocation.enabled") == "true"
+    return not is_connect(spark) and _setting(spark, "spark.dynamicAllocation.enabled", "false") == "true"
 
 
 def _executor_cores(spark: SparkSession) -> int:
-    return int(spark.sparkContext.getConf().get("spark.executor.cores", "1"))
+    return int(_setting(spark, "spark.executor.cores", "1"))
+
+
+def _setting(spark: SparkSession, name: str, default: str) -> str:
+    # `SparkContext.getConf` copies all settings in more than a hundred calls of the JVM, and this is asked in every batch.
+    return str(spark.conf.get(name, default))
 
 
 class JobGroup:

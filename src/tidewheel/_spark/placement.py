@@ -122,7 +122,7 @@ class Placement:
         members = str(context._jsc.sc().getExecutorMemoryStatus().keys().mkString(",")).split(",")
         found = Counter(member.rpartition(":")[0] for member in members)
         # The driver is a member too.
-        found.subtract([context.getConf().get("spark.driver.host", "")])
+        found.subtract([str(self._session.conf.get("spark.driver.host", ""))])
         return +found
 
     def _constructor(self) -> Any:

@@ -10,10 +10,10 @@ from tidewheel._spark.cluster import most_tasks, request_executors
 
 
 def session(settings: dict[str, str], requested: list[int]) -> SimpleNamespace:
-    conf = SimpleNamespace(getAll=settings.items, get=settings.get)
+    conf = SimpleNamespace(get=settings.get)
     scala = SimpleNamespace(requestExecutors=requested.append)
     jsc = SimpleNamespace(sc=lambda: scala)
-    return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf, defaultParallelism=6, _jsc=jsc))
+    return SimpleNamespace(conf=conf, sparkContext=SimpleNamespace(defaultParallelism=6, _jsc=jsc))
 
 
 DYNAMIC = {"spark.dynamicAllocation.enabled": "true", "spark.executor.cores": "4"}
