@@ -3,12 +3,13 @@
     PYTHONPATH=tests python -m benchmarks.cluster [--keys 10000] [--rows 250000] [--batches 10] [--anywhere]
 
 The benchmark starts the cluster on this machine. A file is one batch. The floor is a streaming query that shuffles by the key
-and passes its rows through `mapInArrow`, on the same cluster with as many partitions. With two tasks, each of ours reads the
-whole file; with eight there is a real shuffle. `--anywhere` lets Spark choose the host of each task, to see what keeping shards
-on their hosts is worth. The last line is one JSON object:
+and passes its rows through `mapInArrow`, on the same cluster with as many partitions. A file is small, so each of our tasks
+reads the whole file; the shuffled variant divides it instead, as it would be with a larger file. `--anywhere` lets Spark choose
+the host of each task, to see what keeping shards on their hosts is worth. The last line is one JSON object:
 
 - `stateful_map_vs_floor`, `aggregate_vs_floor`: rows a second, the medians over the batches after warm-up; two tasks
 - `stateful_map_vs_floor_8`, `aggregate_vs_floor_8`: the same with eight tasks
+- `stateful_map_vs_floor_8_shuffled`, `aggregate_vs_floor_8_shuffled`: the same if messages are shuffled
 - `home_share`: the share of visits of a task to a shard for which the host had a fresh copy, after the two batches that make
   state and copies
 - `catchup_bytes_share`: of the bytes that local copies took in, the share that went into copies which were not fresh
@@ -17,6 +18,7 @@ on their hosts is worth. The last line is one JSON object:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -32,6 +34,7 @@ from benchmarks.state.generate import SCHEMA
 from pyspark.sql import SparkSession
 
 from tidewheel import RunOptions
+from tidewheel._connectors import split
 from tidewheel._observe.history import History
 from tidewheel._spark.placement import Placement
 from tidewheel._storage import open_store
@@ -67,6 +70,8 @@ def child(given: argparse.Namespace) -> None:
     else:
         if given.anywhere:
             Placement.hosts = lambda self, tasks: None
+        if given.shuffled:
+            split._MOST_READERS = split._MOST_BYTES = 0
         job = PROGRAMS[given.contender](given.input.absolute(), (work / "state").absolute())
         options = RunOptions(master=given.master, conf=conf, shared_state=True)
         result = job.run(until="end", parallelism=given.tasks, options=options)
@@ -82,7 +87,7 @@ def child(given: argparse.Namespace) -> None:
 
 def run(cluster: Any, data: Path, contender: str, tasks: int, more: list[str]) -> dict[str, Any]:
     """Run a contender in a process of its own."""
-    work = CACHE / "work" / f"{contender}-{tasks}"
+    work = CACHE / "work" / "-".join([contender, str(tasks), *more])
     work.mkdir(parents=True)
     command = [sys.executable, "-m", "benchmarks.cluster", "--child", "--contender", contender, "--tasks", str(tasks)]
     command += [
@@ -99,8 +104,9 @@ def run(cluster: Any, data: Path, contender: str, tasks: int, more: list[str]) -
         if subprocess.run([*command, *more], stdout=log, stderr=log, timeout=400).returncode != 0:
             raise SystemExit(f"{contender} with {tasks} tasks failed\n{(work / 'log.txt').read_text()[-4000:]}")
     found: dict[str, Any] = json.loads((work / "found.json").read_text())
+    variant = " ".join([f"{contender}, {tasks} tasks", *more])
     print(
-        f"{contender}, {tasks} tasks: {found['rate']:,.0f} rows/s, {found['ms']:,.0f} ms a batch {found['visits']}",
+        f"{variant}: {found['rate']:,.0f} rows/s, {found['ms']:,.0f} ms a batch {found['visits']}",
         flush=True,
     )
     return found
@@ -114,6 +120,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=10, help="measured batches, after a warm-up")
     parser.add_argument("--tasks", type=int, help="only with so many tasks")
     parser.add_argument("--anywhere", action="store_true")
+    parser.add_argument("--shuffled", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true")
     parser.add_argument("--contender")
     parser.add_argument("--master")
@@ -137,10 +144,13 @@ def main() -> None:
         cluster.wait_for_workers()
         for tasks in [given.tasks] if given.tasks else TASKS:
             floor = run(cluster, data, "floor", tasks, [])
-            for contender in PROGRAMS:
-                found = run(cluster, data, contender, tasks, more)
-                suffix = "" if tasks == TASKS[0] else f"_{tasks}"
-                result[f"{contender}_vs_floor{suffix}"] = round(found["rate"] / floor["rate"], 3)
+            suffix = "" if tasks == TASKS[0] else f"_{tasks}"
+            variants = (
+                {suffix: more} if tasks == TASKS[0] else {suffix: more, f"{suffix}_shuffled": [*more, "--shuffled"]}
+            )
+            for (variant, chosen), contender in itertools.product(variants.items(), PROGRAMS):
+                found = run(cluster, data, contender, tasks, chosen)
+                result[f"{contender}_vs_floor{variant}"] = round(found["rate"] / floor["rate"], 3)
                 visits = {name: number + found["visits"][name] for name, number in visits.items()}
     result["home_share"] = round(1 - visits["stale_visits"] / visits["visits"], 3)
     result["catchup_bytes_share"] = round(visits["stale_bytes"] / max(1, visits["caught_up_bytes"]), 3)

@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 
 _MOST_READERS = 4
-"""The maximum number of tasks that each read the whole batch. With more, a shuffle is less work."""
+"""Up to this many tasks each read the whole batch, whatever its size. With more, a shuffle of a large batch is less work."""
+_MOST_BYTES = 16 << 20
+"""More tasks each read the whole batch if together they read at most this: the query of a shuffle alone takes longer."""
 
 
 Place = Mapping[str, Any]
@@ -51,11 +53,13 @@ class Split(ABC):
 
 def may_be_shared(splits: Sequence[Split], tasks: int) -> bool:
     """Return whether it is faster that each task reads all splits than to read each split once and shuffle."""
-    if not 1 < tasks <= _MOST_READERS:
+    if tasks < 2:
         return False
+    cheap = all(split.reading == "cheap" for split in splits)
+    if tasks > _MOST_READERS:
+        return cheap and tasks * sum(split.size for split in splits) <= _MOST_BYTES
     # With a single split, the other tasks would wait for the one that reads.
-    alone = len(splits) == 1 and splits[0].reading != "once"
-    return alone or all(split.reading == "cheap" for split in splits)
+    return cheap or (len(splits) == 1 and splits[0].reading != "once")
 
 
 def dealt(sizes: Sequence[int], tasks: int) -> list[range]:

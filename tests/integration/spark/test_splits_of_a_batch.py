@@ -107,17 +107,21 @@ def test_batches_without_a_shuffle_run_in_two_processes_next_to_the_driver(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("readings", "tasks", "shared"),
+    ("readings", "tasks", "megabytes", "shared"),
     [
-        (["cheap"], 2, True),
-        (["cheap", "cheap"], 4, True),
-        (["dear"], 2, True),
-        (["dear", "dear"], 2, False),
-        (["dear", "cheap"], 2, False),
-        (["once"], 2, False),
-        (["cheap"], 1, False),
-        (["cheap"], 5, False),
+        (["cheap"], 2, 100, True),
+        (["cheap", "cheap"], 4, 100, True),
+        (["dear"], 2, 100, True),
+        (["dear", "dear"], 2, 1, False),
+        (["dear", "cheap"], 2, 1, False),
+        (["once"], 2, 1, False),
+        (["cheap"], 1, 1, False),
+        (["cheap", "cheap"], 8, 1, True),
+        (["cheap"], 8, 3, False),
+        (["cheap"], 20, 1, False),
+        (["dear"], 5, 1, False),
     ],
 )
-def test_a_batch_is_read_by_each_task_where_that_takes_less_than_a_shuffle(readings, tasks, shared):
-    assert may_be_shared([SimpleNamespace(reading=reading) for reading in readings], tasks) is shared
+def test_a_batch_is_read_by_each_task_where_that_takes_less_than_a_shuffle(readings, tasks, megabytes, shared):
+    splits = [SimpleNamespace(reading=reading, size=megabytes << 20) for reading in readings]
+    assert may_be_shared(splits, tasks) is shared
