@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidewheel._checkpoint.manifest import Position
-from tidewheel._connectors.schema import arrow_schema, spark_schema
+from tidewheel._connectors.schema import arrow_schema, declared_schema, spark_schema
 from tidewheel._connectors.source import Source, Unread
 from tidewheel._core.urls import Url
 from tidewheel._storage import absolute
@@ -14,8 +14,6 @@ from tidewheel._values import ROW, Shape
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from tidewheel.fleet._inbox.stream import InboxReader
 
 RAW_SCHEMA = "key string, value string, shard int, position long, producer string, number long"
@@ -108,12 +106,6 @@ class InboxSource(Source):
         return unread_events(self.url, position)
 
     def open(self) -> InboxReader:
-        return self._reader()
-
-    def _columns(self) -> StructType:
-        return spark_schema(RAW_SCHEMA if self.schema is None else self.schema)
-
-    def _reader(self) -> InboxReader:
         from tidewheel.fleet._inbox.payloads import Payload
         from tidewheel.fleet._inbox.stream import InboxReader, InboxSettings
 
@@ -121,7 +113,9 @@ class InboxSource(Source):
         settings = InboxSettings(
             self.url, self.shards, self.start, self.max_events, self.partitions, payload, self.dead_letters
         )
-        return InboxReader(settings, arrow_schema(self._columns()))
+        declared = declared_schema(RAW_SCHEMA if self.schema is None else self.schema)
+        # Use the types of Spark, so that a program sees the same values from any source.
+        return InboxReader(settings, arrow_schema(spark_schema(declared)))
 
 
 def unread_events(url: str | Url, position: Position) -> dict[str, Unread]:
