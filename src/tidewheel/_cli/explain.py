@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.negative_numbers import TakesNegativeNumbers
 from tidewheel._cli.stored import DEFAULT_STATE, AsJson, JobName, State, shown, when
+from tidewheel._core.user_code import described
 from tidewheel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def explain(
         raise ConfigError("explain needs a step and a key of it, or --output SINK and a condition")
     history = either(lambda each: stored.history(step, each), key)
     if program is None:
+        if changed or last is not None:
+            raise ConfigError("--last and --changed belong to --records PROGRAM: without it, no batch runs")
         show_history(history, as_json=as_json)
     else:
         trace = partial(stored.messages, program, step=history.step, key=history.key, changed=changed)
@@ -117,9 +120,20 @@ def _explain_records(
     last: int | None,
     as_json: bool,
 ) -> None:
-    from tidewheel._replay.replay import replayable
+    from tidewheel._replay.replay import held_batches
 
-    batches = replayable(stored.checkpoints)[-last if last else 0 :]
+    with held_batches(stored.store, stored.checkpoints) as batches:
+        _show_records(stored, trace, history, batches[-last if last else 0 :], as_json)
+    _check_found(history)
+
+
+def _show_records(
+    stored: StoredJob,
+    trace: Callable[[int], list[TracedMessage]],
+    history: KeyHistory,
+    batches: Sequence[int],
+    as_json: bool,
+) -> None:
     times = {manifest.sequence: manifest.id.created_at for manifest in stored.list()}
     versions = {version.sequence: version for version in history.versions}
     for sequence in sorted({*versions, *batches}):
@@ -136,7 +150,6 @@ def _explain_records(
         echo(_line(version) if version else f"{sequence:<8} {when(times[sequence])}  unchanged")
         for message in messages:
             echo(f"{'':8}   {_text(message)}")
-    _check_found(history)
 
 
 def _explain_output(rows: Iterator[WrittenRow], sink: str, as_json: bool) -> None:
@@ -164,8 +177,10 @@ def _condition(text: str) -> Callable[[dict[str, Any]], bool]:
             return bool(eval(code, {}, row))
         except NameError as error:
             raise ConfigError(f"the condition {text!r}: {error}. The columns are {', '.join(row)}") from None
-        except TypeError:
-            return False  # A comparison with a null.
+        except Exception as error:
+            if None in row.values() and isinstance(error, TypeError | AttributeError):
+                return False  # A comparison with a null, or a method of it.
+            raise ConfigError(f"the condition {text!r} fails for the row {shown(row)}: {described(error)}") from None
 
     return fulfils
 

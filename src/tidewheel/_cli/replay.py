@@ -75,6 +75,7 @@ def replay(
 
         tidewheel replay clicks.py next --pdb
     """
+    from tidewheel._engine.commit import operator_infos
     from tidewheel._program.stored_job import StoredJob
 
     if key is not None and not pdb:
@@ -104,7 +105,7 @@ def replay(
         options=None if here else options,
         elsewhere=here and not pdb,
     )
-    operators = stored.show(None if at == "next" else at).operators
+    operators = operator_infos(loaded.plan()) | dict(stored.show(None if at == "next" else at).operators)
     if as_json:
         output = {sink: {"committed": was, "replayed": now} for sink, (was, now) in found.output.items()}
         causes = {name: asdict(cause) for name, cause in found.causes.items()}

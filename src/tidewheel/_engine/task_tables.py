@@ -35,9 +35,10 @@ def open_table(spec: BatchSpec, store: Store, table: Table) -> KeyedRows:
     """Return the version of a table that the batch has pinned."""
     pinned = spec.tables.get(table.name)
     if pinned is None:
+        job = spec.stream.partition("/")[0]
         raise StateError(
-            f"the commits of job {spec.stream!r} have no version of the table {table.name!r}: another program made them. "
-            "Start the job with this program first"
+            f"the commits of job {job!r} have no version of the table {table.name!r}: another program made them. Start the job "
+            "with this program first"
         )
     known = spec.state, spec.stream, table.name
     with _lock:

@@ -211,15 +211,14 @@ class StoredJob:
         if options is not None and (debug or sequence == "next"):
             raise ConfigError("a debugger, and the next batch, run in this process: leave out options")
         if sequence == "next":
-            return run_next(program, self.store, debug=debug, key=key)
+            return run_next(self._of_this_job(program), self.store, debug=debug, key=key)
         runtime = None
         if options is not None:
             from tidewheel._spark.replay_runtime import SparkRuntime
 
             runtime = SparkRuntime(options)
-        plan = program.plan()
         return replay(
-            plan,
+            self._of_this_job(program),
             self.store,
             sequence,
             changed=changed,
@@ -250,11 +249,11 @@ class StoredJob:
         from tidewheel._replay.shadow import shadow
 
         return shadow(
-            program,
+            self._of_this_job(program),
             self.store,
             last=last,
             since=since,
-            old=old,
+            old=None if old is None else self._of_this_job(old),
             samples=samples,
             allow_dropped_state=allow_dropped_state,
         )
@@ -300,7 +299,7 @@ class StoredJob:
         """
         from tidewheel._replay.replay import messages_of_key
 
-        return messages_of_key(program.plan(), self.store, sequence, step, key, changed=changed)
+        return messages_of_key(self._of_this_job(program), self.store, sequence, step, key, changed=changed)
 
     def written(
         self, program: Job, sink: str, where: Callable[[dict[str, Any]], bool], *, changed: bool = False
@@ -311,7 +310,7 @@ class StoredJob:
         """
         from tidewheel._replay.replay import rows_written
 
-        return rows_written(program.plan(), self.store, sink, where, changed=changed)
+        return rows_written(self._of_this_job(program), self.store, sink, where, changed=changed)
 
     def keys(self, step: str, *, at: At = None, prefix: str = "") -> Iterator[Any]:
         """Yield every key of a step; with `prefix`, only text keys that start with it."""
@@ -351,6 +350,13 @@ class StoredJob:
         from tidewheel._engine.stored_cells import stored_cells
 
         return stored_cells(self.store, self.name, cells).connect(name, declared)
+
+    def _of_this_job(self, program: Job) -> Job:
+        if program.name != self.name:
+            raise ConfigError(
+                f"the program is that of job {program.name!r}, not of {self.name!r}: give both the same name"
+            )
+        return program
 
     @contextlib.contextmanager
     def _reading(self, at: At) -> Iterator[StateReader]:

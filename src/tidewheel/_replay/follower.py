@@ -23,9 +23,9 @@ from tidewheel._engine.evolve import evolve, fitted
 from tidewheel._engine.key_kinds import without_state
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.report import Report
-from tidewheel._engine.stored_names import renamed
+from tidewheel._engine.stored_names import dropped, renamed
 from tidewheel._engine.task_layout import Layout, repeated
-from tidewheel._replay.recorded_input import RecordedInput
+from tidewheel._replay.recorded_input import RecordedBatch
 from tidewheel._storage import Store
 from tidewheel.errors import ConfigError
 
@@ -55,9 +55,12 @@ class Follower:
         token: str,
         compute: Compute,
         *,
-        allow_dropped_state: Collection[str] = (),
+        allow_dropped_state: Collection[str] | None = (),
     ) -> None:
-        """Take the program, the store of its chain, and the chain's stream. Nothing is created yet."""
+        """Take the program, the store of its chain, and the chain's stream. Nothing is created yet.
+
+        `allow_dropped_state` names steps that the program lacks. None allows all, and another number of shards.
+        """
         self.job, self.store, self.stream, self.token = job, store, stream, token
         self.checkpoints = StreamCheckpoints(store, stream)
         self.plan = job.plan()
@@ -71,22 +74,24 @@ class Follower:
 
     def begin(self, base: Manifest) -> None:
         """Fork the job's state at a commit, and adapt it to the program as a start does. Raise `StateError` if that fails."""
-        self.former = renamed(base.operators, operator_infos(self.plan), self.job.aliases)
-        self.plan, _ = fitted(self.plan, base, self.job.n_shards, self.job.aliases, allow_dropped_state=self._allowed)
+        steps = operator_infos(self.plan)
+        self.former = renamed(base.operators, steps, self.job.aliases)
+        allowed, n_shards = self._allowed, self.job.n_shards
+        if allowed is None:
+            allowed, n_shards = dropped(base.operators, steps, self.job.aliases), base.n_shards
+        self.plan, _ = fitted(self.plan, base, n_shards, self.job.aliases, allow_dropped_state=allowed)
         fork = forked(base, self.stream, self.token, "")
         self.checkpoints.begin(fork, origin=f"{base.id.stream_id} {base.sequence}")
         assert self.checkpoints.head is not None
         self.head, self.base = self.checkpoints.head, base
         evolve(self)
 
-    def follow(self, committed: Manifest, recorded: RecordedInput) -> Followed:
-        """Process the batch of the job's next computed commit."""
-        began = time.perf_counter()
+    def follow(self, batch: RecordedBatch) -> Followed:
+        """Process the job's next batch."""
+        began, committed = time.perf_counter(), batch.committed
         same_clock = _times(self.head) == _times(self.base)
-        spec = self._spec_of(committed, same_clock)
-        splits = recorded.splits(self.base, committed)
-        source_key = recorded.source_key if committed.layout == "shared" else None
-        reports = self._compute(repeated(spec, range(len(self.plan.levels)), splits, committed.layout, source_key))
+        spec, levels = self._spec_of(committed, same_clock), range(len(self.plan.levels))
+        reports = self._compute(repeated(spec, levels, batch.splits, committed.layout, batch.source_key))
         progress = SourceProgress(committed.batch or 0, committed.source_offsets, committed.source_kinds)
         manifest = next_manifest(self.head, spec, self.plan, reports, committed.kind, progress)
         if same_clock and _times(manifest) == _times(committed):

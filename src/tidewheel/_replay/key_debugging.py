@@ -19,8 +19,6 @@ class KeyDebugging:
     def __init__(self, key: Any) -> None:
         """Take the key."""
         self.key = key
-        self.messages = 0
-        """How many messages of the key there were."""
 
     def make_step(self, plan: Plan, spec: BatchSpec, level: int, task: TaskIdentity) -> TaskStep:
         """Return the task of a level."""
@@ -50,7 +48,6 @@ class _DebuggedStep(TaskStep):
             super().deliver((target,), one)
             return
         process.on_end_of_data()  # Messages of other keys may wait.
-        self.debugging.messages += 1
         with stopping_in_functions(f"step {node.name!r}, key {self.debugging.key!r}, message {one.values[0]!r}"):
             super().deliver((target,), one)
             process.on_end_of_data()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tidewheel._checkpoint.manifest import Manifest, Position
 from tidewheel._checkpoint.spark_log import recorded_kinds
@@ -11,7 +12,8 @@ from tidewheel._connectors.source import SourceReader
 from tidewheel._core.closing import Closing
 from tidewheel._engine.continued_sources import job_sources
 from tidewheel._engine.job_sources import JobSources
-from tidewheel._engine.plan import Plan, source_key
+from tidewheel._engine.plan import source_key
+from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._engine.stored_names import renamed
 from tidewheel._engine.task import SourceSplit
@@ -19,13 +21,26 @@ from tidewheel._storage import Store
 from tidewheel.errors import ConfigError
 
 
+@dataclass(frozen=True)
+class RecordedBatch:
+    """A batch and its input."""
+
+    base: Manifest
+    """The commit before the batch."""
+    committed: Manifest
+    """The commit of the batch, or what is pinned for a batch that has none."""
+    splits: Sequence[SourceSplit]
+    source_key: str | None = None
+    """The source's column that is the key, by which each task finds its own records if each read the whole batch."""
+
+
 class RecordedInput(Closing):
     """Readers of a program's sources, for batches that a job has committed. They are opened when they are first needed."""
 
-    def __init__(self, plan: Plan, store: Store, job: str, aliases: Mapping[str, Sequence[str]] | None = None) -> None:
-        """Take the program, and the job whose commits it reads. `aliases` has former names of sources, as in the program."""
-        self._plan, self._job, self._aliases = plan, job, aliases or {}
-        self._seen = SeenFiles(store, job, "replay")
+    def __init__(self, job: ProgramJob, store: Store) -> None:
+        """Take the program, and the store with the commits of its job."""
+        self._plan, self._aliases = job.plan(), job.aliases
+        self._seen = SeenFiles(store, job.name, "replay")
         self._opened = contextlib.ExitStack()
         self._sources: JobSources | None = None
 
@@ -34,17 +49,17 @@ class RecordedInput(Closing):
         self._opened.close()
         self._sources = None
 
-    @property
-    def source_key(self) -> str | None:
-        """The source's column that is the key, by which each task finds its own records if it reads the whole batch."""
-        columns = list(self._open().schemas.values())
-        return source_key(self._plan, columns[0]) if len(columns) == 1 else None
-
-    def splits(self, base: Manifest, committed: Manifest) -> list[SourceSplit]:
-        """Return the input of a batch, in the same splits as when it was committed.
+    def batch(self, base: Manifest, committed: Manifest) -> RecordedBatch:
+        """Return a committed batch with its input, in the same splits as when it was committed.
 
         Raise `ConfigError` if the program or its sources cannot read it again.
         """
+        splits = self._splits(base, committed)
+        columns = list(self._open().schemas.values()) if committed.layout == "shared" else []
+        key = source_key(self._plan, columns[0]) if len(columns) == 1 else None
+        return RecordedBatch(base, committed, splits, key)
+
+    def _splits(self, base: Manifest, committed: Manifest) -> list[SourceSplit]:
         names = [node.name for node in self._plan.sources()]
         former = renamed(recorded_kinds(committed), names, self._aliases)
         unknown = sorted(committed.source_offsets.keys() - {former.get(name, name) for name in names})

@@ -10,44 +10,35 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from xxhash import xxh64_intdigest
-
 from tidewheel._checkpoint.job_place import JobPlace
-from tidewheel._checkpoint.manifest import CheckpointId, Manifest
-from tidewheel._checkpoint.names import CHAIN, folder
+from tidewheel._checkpoint.manifest import CheckpointId, LayoutKind, Manifest
 from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._checkpoint.tools.diff import TableDiff, diff
 from tidewheel._checkpoint.tools.savepoint import job_at
+from tidewheel._checkpoint.tools.state_reader import held
 from tidewheel._core.user_code import stopping_at_errors
-from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.commit import epoch_due, is_computed, next_shards
+from tidewheel._engine.commit import epoch_due, is_computed
 from tidewheel._engine.control import JobCells
 from tidewheel._engine.declaration import check_program
-from tidewheel._engine.evolve import continuing, fitted
-from tidewheel._engine.key_kinds import without_state
-from tidewheel._engine.local_tasks import LocalTasks, MakeStep
-from tidewheel._engine.plan import Plan
+from tidewheel._engine.local_tasks import MakeStep
 from tidewheel._engine.program_job import ProgramJob
-from tidewheel._engine.replay_runtime import LocalRuntime, Runtime
-from tidewheel._engine.report import Report
-from tidewheel._engine.task import SourceSplit
-from tidewheel._engine.task_layout import repeated
+from tidewheel._engine.replay_runtime import Runtime
 from tidewheel._replay.causes import Cause, Emitted, causes_of
 from tidewheel._replay.key_debugging import KeyDebugging
 from tidewheel._replay.key_trace import KeyTrace, TracedMessage
 from tidewheel._replay.other_process import OtherProcess
-from tidewheel._replay.recorded_input import RecordedInput
-from tidewheel._replay.recording_sinks import Rows, comparable, recording, rows_of
-from tidewheel._storage import Store, open_store
-from tidewheel._storage.chain import Chain
+from tidewheel._replay.recorded_input import RecordedBatch, RecordedInput
+from tidewheel._replay.recording_sinks import Rows, comparable
+from tidewheel._replay.scratch_run import ScratchRun, scratch_run
+from tidewheel._storage import Store
 from tidewheel._time.now import batch_time
 from tidewheel.errors import ConfigError, NotFound
 
-_RUN = "replay"
+_TOKEN = "replay"
 """The token of the run in names of scratch files."""
 
 
@@ -75,7 +66,7 @@ class Replayed:
 
 
 def replay(
-    plan: Plan,
+    job: ProgramJob,
     store: Store,
     sequence: int,
     *,
@@ -92,31 +83,24 @@ def replay(
 
     Another program than the one that made the commit is refused, unless it is `changed`. With `debug`, the debugger
     starts at the first error of a user's function, and with `key` too in each function that gets a message of that key.
-    Raise `NotFound` if the commit or the one
-    before it is not kept, and `ConfigError` if the program or its sources do not allow a second run.
+    Raise `NotFound` if the commit or the one before it is not kept, `ConfigError` if the program or its sources do not
+    allow a second run, and `StateError` if a changed program cannot continue the state.
     """
-    checkpoints = StreamCheckpoints(store, plan.job)
-    base, committed = _kept(checkpoints, sequence)
-    if not changed:
-        check_program(store, plan, committed)
     with contextlib.ExitStack() as cleanup:
-        batch = _Batch.recorded(cleanup.enter_context(RecordedInput(plan, store, plan.job)), base, committed)
+        batch = _batch(job, store, sequence, cleanup.enter_context(RecordedInput(job, store)), changed=changed)
         if debug:
             cleanup.enter_context(stopping_at_errors())
         make_step = KeyDebugging(key).make_step if debug and key is not None else None
-        again = cleanup.enter_context(_ran(plan, store, batch, runtime, make_step))
-        rows = again.rows
-        state = diff(open_store(again.url), committed, again.manifest, samples)
-        with _ran(plan, store, batch, OtherProcess() if elsewhere else runtime) as third:
-            unstable = _unstable(rows, third.rows, samples)
+        again = cleanup.enter_context(_ran(job, store, batch, runtime, make_step))
+        state = diff(again.store, batch.committed, again.head, samples, again.follower.former)
+        with _ran(job, store, batch, OtherProcess() if elsewhere else runtime) as third:
+            unstable = _unstable(again.rows, third.rows, samples)
         steps = () if changed else (each.table.partition("/")[0] for each in state)
         names = dict.fromkeys([*steps, *unstable])
-        causes = _causes(plan, store, batch, names, samples, elsewhere=elsewhere)
-    counts = {output.sink: output.rows for output in committed.outputs if committed.outputs_of is None}
-    sinks = sorted(counts.keys() | rows.keys())
-    numbers = {name: (counts.get(name, 0), len(rows.get(name, ()))) for name in sinks}
-    different = {name: pair for name, pair in numbers.items() if pair[0] != pair[1]}
-    return Replayed(sequence, rows, tuple(state), different, unstable, causes)
+        causes = _causes(job, store, batch, names, samples, elsewhere=elsewhere)
+    counted = sorted(again.counted(batch.committed).items())
+    different = {name: (was, now) for name, (was, now) in counted if was != now}
+    return Replayed(sequence, again.rows, tuple(state), different, unstable, causes)
 
 
 def run_next(job: ProgramJob, store: Store, *, debug: bool = False, key: Any = None) -> Replayed:
@@ -128,13 +112,11 @@ def run_next(job: ProgramJob, store: Store, *, debug: bool = False, key: Any = N
     checkpoints = job_at(store, job.name)
     base = checkpoints.latest()
     assert base is not None, "an existing job has a commit"
-    plan, _ = fitted(job.plan(), base, job.n_shards, job.aliases)
     with contextlib.ExitStack() as cleanup:
-        recorded = cleanup.enter_context(RecordedInput(plan, store, job.name, job.aliases))
-        splits = recorded.next_splits(base)
+        splits = cleanup.enter_context(RecordedInput(job, store)).next_splits(base)
         if not splits:
             raise ConfigError(f"job {job.name!r} has no data after commit {base.sequence}: there is no batch to run")
-        cells = JobCells(job.cells_url, plan.cells, JobPlace(job.name, job.state))
+        cells = JobCells(job.cells_url, job.plan().cells, JobPlace(job.name, job.state))
         cleanup.callback(cells.close)
         cells.refresh()
         batch = base.replace(
@@ -148,22 +130,21 @@ def run_next(job: ProgramJob, store: Store, *, debug: bool = False, key: Any = N
         if debug:
             cleanup.enter_context(stopping_at_errors())
         make_step = KeyDebugging(key).make_step if debug and key is not None else None
-        ran = cleanup.enter_context(_ran(plan, store, _Batch(base, batch, splits), make_step=make_step))
+        next_batch = RecordedBatch(base, batch, splits)
+        ran = cleanup.enter_context(scratch_run(job, store, base, _TOKEN, make_step=make_step))
+        ran.follow(next_batch)
         return Replayed(batch.sequence, ran.rows, ())
 
 
 def messages_of_key(
-    plan: Plan, store: Store, sequence: int, step: str, key: Any, *, changed: bool = False
+    job: ProgramJob, store: Store, sequence: int, step: str, key: Any, *, changed: bool = False
 ) -> list[TracedMessage]:
     """Run the batch of a commit again; return the messages of a key that reached a step or were dropped, in order."""
-    trace = KeyTrace(plan, step, key)
-    base, committed = _kept(StreamCheckpoints(store, plan.job), sequence)
-    if not changed:
-        check_program(store, plan, committed)
-    with RecordedInput(plan, store, plan.job) as recorded:
+    trace = KeyTrace(job.plan(), step, key)
+    with RecordedInput(job, store) as recorded:
         # The trace follows messages through one task for each level.
-        batch = _Batch.recorded(recorded, base, committed.replace(layout="one"))
-        with _ran(plan, store, batch, make_step=trace.make_step):
+        batch = _batch(job, store, sequence, recorded, changed=changed, layout="one")
+        with _ran(job, store, batch, make_step=trace.make_step):
             return trace.messages
 
 
@@ -178,145 +159,107 @@ class WrittenRow:
 
 
 def rows_written(
-    plan: Plan, store: Store, sink: str, where: Callable[[dict[str, Any]], bool], *, changed: bool = False
+    job: ProgramJob, store: Store, sink: str, where: Callable[[dict[str, Any]], bool], *, changed: bool = False
 ) -> Iterator[WrittenRow]:
     """Run all kept batches again, oldest first; yield the rows of a sink for which `where` is true."""
-    if sink not in {node.name for node in plan.nodes if node.operator.kind == "sink"}:
+    if sink not in {node.name for node in job.plan().nodes if node.operator.kind == "sink"}:
         raise NotFound(f"the program has no sink {sink!r}")
-    for sequence in replayable(StreamCheckpoints(store, plan.job)):
-        base, committed = _kept(StreamCheckpoints(store, plan.job), sequence)
-        if not changed:
-            check_program(store, plan, committed)
-        with (
-            RecordedInput(plan, store, plan.job) as recorded,
-            _ran(plan, store, _Batch.recorded(recorded, base, committed)) as again,
-        ):
-            for row in again.rows.get(sink, ()):
-                if where(row):
-                    yield WrittenRow(sequence, committed.id.created_at, row)
+    with held_batches(store, StreamCheckpoints(store, job.name)) as sequences, RecordedInput(job, store) as recorded:
+        for sequence in sequences:
+            batch = _batch(job, store, sequence, recorded, changed=changed)
+            with _ran(job, store, batch) as again:
+                for row in again.rows.get(sink, ()):
+                    if where(row):
+                        yield WrittenRow(sequence, batch.committed.id.created_at, row)
 
 
-def replayable(checkpoints: StreamCheckpoints) -> list[int]:
-    """Return the kept commits whose batch can run again: the commit before is kept too."""
-    kept = checkpoints.list()
-    there = {manifest.sequence for manifest in kept}
-    return [each.sequence for each in kept if is_computed(each.kind) and each.parent in there]
+@contextlib.contextmanager
+def held_batches(store: Store, checkpoints: StreamCheckpoints) -> Iterator[list[int]]:
+    """Provide the kept commits whose batch can run again. They stay until the block ends, or for at most an hour."""
+    with contextlib.ExitStack() as cleanup:
+        while True:
+            kept = checkpoints.list()
+            there = {manifest.sequence for manifest in kept}
+            found = [each for each in kept if is_computed(each.kind) and each.parent in there]
+            try:
+                if found:
+                    cleanup.enter_context(held(store, checkpoints, found[0].parent))
+                break
+            except NotFound:
+                # The running job has dropped it since the listing.
+                if found[0].parent in checkpoints.sequences():
+                    raise
+        yield [each.sequence for each in found]
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """A committed batch and its input."""
-
-    base: Manifest
-    committed: Manifest
-    splits: Sequence[SourceSplit]
-    source_key: str | None = None
-    """The column by which each task finds its own records, if each read the whole batch."""
-
-    @classmethod
-    def recorded(cls, recorded: RecordedInput, base: Manifest, committed: Manifest) -> _Batch:
-        """Return a batch with the input that the commit has recorded."""
-        splits = recorded.splits(base, committed)
-        return cls(base, committed, splits, recorded.source_key if committed.layout == "shared" else None)
-
-
-@dataclass(frozen=True)
-class _Ran:
-    url: str
-    """The scratch store with the new state."""
-    manifest: Manifest
-    rows: Rows
+def _batch(
+    job: ProgramJob,
+    store: Store,
+    sequence: int,
+    recorded: RecordedInput,
+    *,
+    changed: bool,
+    layout: LayoutKind | None = None,
+) -> RecordedBatch:
+    """Return the batch of a commit with its input; `layout` replaces that of the commit. Refuse another program."""
+    base, committed = _kept(StreamCheckpoints(store, job.name), sequence)
+    if not changed:
+        check_program(store, job.plan(), committed)
+    return recorded.batch(base, committed if layout is None else committed.replace(layout=layout))
 
 
 def _kept(checkpoints: StreamCheckpoints, sequence: int) -> tuple[Manifest, Manifest]:
     """Return the commit before a batch, and the batch's own."""
-    kept = {manifest.sequence: manifest for manifest in checkpoints.list()}
-    job = checkpoints.stream_id
-    if sequence not in kept:
-        there = f"{min(kept)} to {max(kept)}" if kept else "none"
-        raise NotFound(
-            f"commit {sequence} of job {job!r} is not kept; kept are {there}. Job(keep=…) keeps more of them"
-        )
-    committed = kept[sequence]
+    job, there = checkpoints.stream_id, checkpoints.sequences()
+    if sequence not in there:
+        kept = f"{min(there)} to {max(there)}" if there else "none"
+        raise NotFound(f"commit {sequence} of job {job!r} is not kept; kept are {kept}. Job(keep=…) keeps more of them")
+    committed = checkpoints.load(sequence)
     if not is_computed(committed.kind):
-        batches = [str(number) for number, manifest in sorted(kept.items()) if is_computed(manifest.kind)]
+        batches = [str(manifest.sequence) for manifest in checkpoints.list() if is_computed(manifest.kind)]
         raise ConfigError(
             f"commit {sequence} of job {job!r} is of the kind {committed.kind!r} and has no batch; commits with a batch: "
             f"{', '.join(batches[-10:]) or 'none'}"
         )
-    if committed.parent is None or committed.parent not in kept:
+    if committed.parent is None or committed.parent not in there:
         raise NotFound(
             f"commit {sequence} of job {job!r} was computed from the state of commit {committed.parent}, which is not kept. The "
-            f"oldest kept commit is {min(kept)}: replay one of the commits after it"
+            f"oldest kept commit is {min(there)}: replay one of the commits after it"
         )
-    return kept[committed.parent], committed
+    return checkpoints.load(committed.parent), committed
 
 
 @contextlib.contextmanager
 def _ran(
-    plan: Plan, store: Store, batch: _Batch, runtime: Runtime | None = None, make_step: MakeStep | None = None
-) -> Iterator[_Ran]:
-    """Run the batch once and provide its results. `make_step` makes tasks of this process that observe their messages."""
-    # As at the start of a run, steps continue state that an older version stored in another layout.
-    recorded, committed = recording(continuing(plan, batch.base.operators, {})), batch.committed
-    runtime = runtime or LocalRuntime()
-    with runtime.place(store, plan.job) as (url, local):
-        spec = _spec(store, batch.base, committed, url, local)
-        layout = repeated(spec, range(len(plan.levels)), batch.splits, committed.layout, batch.source_key)
-        tasks = runtime.tasks(recorded) if make_step is None else LocalTasks(recorded, make_step)
-        reports = tasks.reports(layout)
-        yield _Ran(url, _state_after(batch.base, committed, reports), rows_of(spec, reports))
+    job: ProgramJob,
+    store: Store,
+    batch: RecordedBatch,
+    runtime: Runtime | None = None,
+    make_step: MakeStep | None = None,
+) -> Iterator[ScratchRun]:
+    """Run a committed batch once and provide its results."""
+    run = scratch_run(job, store, batch.base, _TOKEN, runtime=runtime, make_step=make_step, allow_dropped_state=None)
+    with run as ran:
+        ran.follow(batch)
+        yield ran
 
 
 def _causes(
-    plan: Plan, store: Store, batch: _Batch, names: Collection[str], samples: int, *, elsewhere: bool
+    job: ProgramJob, store: Store, batch: RecordedBatch, names: Collection[str], samples: int, *, elsewhere: bool
 ) -> dict[str, Cause]:
     """Return the steps that make the state and the rows of these steps and sinks differ between two runs."""
 
     def here(kept: frozenset[int]) -> Emitted:
         emitted = Emitted(kept)
-        with _ran(plan, store, batch, make_step=emitted.make_step):
+        with _ran(job, store, batch, make_step=emitted.make_step):
             return emitted
 
     def there(kept: frozenset[int]) -> Emitted:
         emitted = Emitted(kept)
-        with _ran(plan, store, batch, OtherProcess(emitted)):
+        with _ran(job, store, batch, OtherProcess(emitted)):
             return emitted
 
-    return causes_of(plan, names, here, there if elsewhere else here, samples) if names else {}
-
-
-def _spec(store: Store, base: Manifest, committed: Manifest, url: str, local: str) -> BatchSpec:
-    """Return the values that were pinned for the batch."""
-    record = Chain(store.at(folder(base.id.stream_id)), CHAIN).read(base.sequence)
-    return BatchSpec(
-        stream=base.id.stream_id,
-        state=url,
-        local=local,
-        base=base.sequence,
-        base_checksum=int(xxh64_intdigest(record)),
-        sequence=committed.sequence,
-        run=_RUN,
-        n_shards=committed.n_shards,
-        parallelism=max(1, committed.parallelism),
-        now=committed.now,
-        after=base.batch,
-        last_epoch=_epoch_before(base, committed),
-        behind=base.behind,
-        epoch=committed.carried_epoch,
-        cells=committed.cells,
-        tables=committed.tables,
-        key_kinds=without_state(base.key_kinds, base.operators),
-    )
-
-
-def _epoch_before(base: Manifest, committed: Manifest) -> int | None:
-    """Return the epoch that the steps had received. It can be above that of the commit before, if inputs were silent."""
-    return committed.delivered_epoch if committed.carried_epoch is None else base.delivered_epoch
-
-
-def _state_after(base: Manifest, committed: Manifest, reports: Sequence[Report]) -> Manifest:
-    return committed.replace(shards=next_shards(base.shards, reports, base.n_shards))
+    return causes_of(job.plan(), names, here, there if elsewhere else here, samples) if names else {}
 
 
 def _unstable(rows: Rows, again: Rows, samples: int) -> dict[str, tuple[dict[str, Any], ...]]:

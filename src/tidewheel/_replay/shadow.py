@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -16,16 +17,12 @@ from tidewheel._checkpoint.tools.diff import TableDiff, diff
 from tidewheel._checkpoint.tools.savepoint import find
 from tidewheel._checkpoint.tools.state_reader import held
 from tidewheel._engine.commit import is_computed
-from tidewheel._engine.local_tasks import LocalTasks
 from tidewheel._engine.program_job import ProgramJob
-from tidewheel._engine.replay_runtime import LocalRuntime
-from tidewheel._engine.report import Report
-from tidewheel._engine.task_layout import Layout
-from tidewheel._replay.follower import Follower
 from tidewheel._replay.recorded_input import RecordedInput
-from tidewheel._replay.recording_sinks import Rows, comparable, recording, rows_of
+from tidewheel._replay.recording_sinks import Rows, comparable
+from tidewheel._replay.scratch_run import ScratchRun, scratch_run
 from tidewheel._state.auxiliary_tables import readable_key
-from tidewheel._storage import Store, open_store
+from tidewheel._storage import Store
 from tidewheel.errors import ConfigError, NotFound
 
 _OWN, _OTHER = "shadow0", "shadow1"
@@ -94,24 +91,30 @@ def shadow(
     outstanding: dict[str, Counter[bytes]] = {}
     counts: dict[str, list[int]] = {}
     with contextlib.ExitStack() as cleanup:
-        cleanup.enter_context(held(store, checkpoints, base.sequence if since is None else since))
-        one = cleanup.enter_context(_following(new, store, base, _OWN, allow_dropped_state))
-        other = None if old is None else cleanup.enter_context(_following(old, store, base, _OTHER))
-        for committed in commits:
+        # A savepoint has a copy of its own and keeps none of the commits after it.
+        for at in {base.sequence if since is None else since, commits[0].sequence}:
+            cleanup.enter_context(held(store, checkpoints, at))
+
+        runs: list[tuple[ScratchRun, RecordedInput]] = []
+        for job, token, allowed in ((new, _OWN, allow_dropped_state), (old, _OTHER, ())):
+            if job is not None:
+                run = cleanup.enter_context(scratch_run(job, store, base, token, allow_dropped_state=allowed))
+                runs.append((run, cleanup.enter_context(RecordedInput(job, store))))
+        one, other = runs[0][0], runs[-1][0] if old is not None else None
+        for before, committed in pairwise((base, *commits)):
             if not is_computed(committed.kind):
-                for each in filter(None, (one, other)):
-                    each.follower.skip(committed)
+                for run, _ in runs:
+                    run.follower.skip(committed)
                 continue
-            rows = one.follow(committed)
-            for name, number in one.counted(committed).items():
-                was, now = number
+            rows = [run.follow(recorded.batch(before, committed)) for run, recorded in runs]
+            for name, (was, now) in one.counted(committed).items():
                 found = counts.setdefault(name, [0, 0])
                 found[0], found[1] = found[0] + was, found[1] + now
             if other is not None:
-                _subtract(outstanding, other.follow(committed), rows)
+                _subtract(outstanding, rows[1], rows[0])
         if other is not None:
             _check_old(other, commits[-1], samples)
-        state = tuple(diff(one.store, commits[-1], one.follower.head, samples, one.follower.former))
+        state = tuple(diff(one.store, commits[-1], one.head, samples, one.follower.former))
     return Shadowed(
         followed[0].sequence,
         followed[-1].sequence,
@@ -157,54 +160,9 @@ def batches_since(
     return base, commits
 
 
-class _Program:
-    """One program, its follower in a scratch store, and the rows that its batches wrote."""
-
-    def __init__(
-        self, job: ProgramJob, jobs_store: Store, url: str, local: str, token: str, allow: Collection[str]
-    ) -> None:
-        self.store, self._local = open_store(url), local
-        self.rows: Rows = {}
-        self.seconds = 0.0
-        stream = f"{job.name}/{token}"
-        self.follower = Follower(job, self.store, stream, token, self._compute, allow_dropped_state=allow)
-        self.recorded = RecordedInput(self.follower.plan, jobs_store, job.name, job.aliases)
-
-    def follow(self, committed: Manifest) -> Rows:
-        """Process a batch and return its rows."""
-        self.rows = {}
-        self.seconds += self.follower.follow(committed, self.recorded).seconds
-        return self.rows
-
-    def counted(self, committed: Manifest) -> dict[str, tuple[int, int]]:
-        """Return the numbers of rows of each sink, as committed and of the batch that was processed last."""
-        outputs = {output.sink: output.rows for output in committed.outputs if committed.outputs_of is None}
-        return {
-            name: (outputs.get(name, 0), len(self.rows.get(name, ()))) for name in outputs.keys() | self.rows.keys()
-        }
-
-    def _compute(self, layout: Layout) -> list[Report]:
-        spec = msgspec.structs.replace(layout.spec, local=self._local, silent=False)
-        layout = msgspec.structs.replace(layout, spec=spec)
-        reports = LocalTasks(recording(self.follower.plan)).reports(layout)
-        self.rows = rows_of(spec, reports)
-        return reports
-
-
-@contextlib.contextmanager
-def _following(
-    job: ProgramJob, store: Store, base: Manifest, token: str, allow: Collection[str] = ()
-) -> Iterator[_Program]:
-    with LocalRuntime().place(store, job.name) as (url, local):
-        program = _Program(job, store, url, local, token, allow)
-        with program.recorded:
-            program.follower.begin(base)
-            yield program
-
-
-def _check_old(old: _Program, committed: Manifest, samples: int) -> None:
+def _check_old(old: ScratchRun, committed: Manifest, samples: int) -> None:
     """Refuse a program as the job's own if it does not give the state that was committed."""
-    for each in diff(old.store, committed, old.follower.head, max(1, samples)):
+    for each in diff(old.store, committed, old.head, max(1, samples)):
         key = readable_key(each.table, each.samples[0].key)
         raise ConfigError(
             f"the program given as the job's own gives another state than commit {committed.sequence}: step {each.table!r}, key "

@@ -108,7 +108,7 @@ class SwitchRun(TakeOverRun):
             self.compute,
             allow_dropped_state=self.terms.allow_dropped_state,
         )
-        with self._forked(follower), self._input(follower) as recorded:
+        with self._forked(follower), RecordedInput(self.job, self.store) as recorded:
             self._catch_up(follower, recorded)
             found = self._compared(follower)
             if not self._accept(found):
@@ -153,9 +153,6 @@ class SwitchRun(TakeOverRun):
             for name in (self._pin, f"{self._pin}-copies"):
                 self.checkpoints.pins.drop(name)
 
-    def _input(self, follower: Follower) -> RecordedInput:
-        return RecordedInput(follower.plan, self.store, self.job.name, self.job.aliases)
-
     def _newest(self) -> Manifest:
         newest = self.checkpoints.latest()
         assert newest is not None, "the job has been forked"
@@ -176,7 +173,7 @@ class SwitchRun(TakeOverRun):
             if not is_computed(committed.kind):
                 follower.skip(committed)
                 continue
-            rows = follower.follow(committed, recorded).rows
+            rows = follower.follow(recorded.batch(follower.base, committed)).rows
             self._followed += 1
             written = {output.sink: output.rows for output in committed.outputs}
             for sink in written.keys() | rows.keys():

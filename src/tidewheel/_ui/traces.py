@@ -69,4 +69,4 @@ class Traces:
     def _traced(self, program: Job, asked: Asked, key: Any) -> list[TracedMessage]:
         from tidewheel._replay.replay import messages_of_key
 
-        return messages_of_key(program.plan(), self._store, asked.sequence, asked.step, key)
+        return messages_of_key(program, self._store, asked.sequence, asked.step, key)

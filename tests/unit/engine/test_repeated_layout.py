@@ -30,6 +30,6 @@ def test_sums_of_floats_are_the_same_in_the_recorded_layout_only(monkeypatch):
     def in_one_task(spec, levels, splits, kind, source_key):
         return task_layout.in_one_task(spec, levels, splits)
 
-    monkeypatch.setattr("tidewheel._replay.replay.repeated", in_one_task)
+    monkeypatch.setattr("tidewheel._replay.follower.repeated", in_one_task)
     with pytest.raises(AssertionError, match="of 5 batches differ"):
         check_replays(sums(rows), {"in": rows}, seed=SEED, batch_size=500)

@@ -11,6 +11,7 @@ import msgspec
 
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.state_files import opener
+from tidewheel._checkpoint.tools.fork import shared_parts
 from tidewheel._state.references import ShardParts
 from tidewheel._state.shard_contents import shard_items, shard_tables
 from tidewheel._storage import Store
@@ -49,7 +50,7 @@ def diff(
     counts: dict[str, list[int]] = {}
     for shard in sorted(before.shards.keys() | after.shards.keys()):
         old, new = before.shards.get(shard, ShardParts()), after.shards.get(shard, ShardParts())
-        if old == new:
+        if old == new or shared_parts(before.id.stream_id, old) == shared_parts(after.id.stream_id, new):
             continue
         was = {_renamed(table, present): table for table in shard_tables(old, shard, fetch_before)}
         for table in sorted(was.keys() | shard_tables(new, shard, fetch_after)):
