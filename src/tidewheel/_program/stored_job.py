@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import DEFAULT_STATE
+from tidewheel._checkpoint.store import CheckpointStore
 from tidewheel._checkpoint.tools.savepoint import At, drop_savepoint, find, job_at, make_savepoint, savepoints
 from tidewheel._checkpoint.tools.state_reader import Found, StateReader, held
 from tidewheel._core.urls import Url
@@ -281,6 +282,14 @@ class StoredJob:
         from tidewheel._checkpoint.tools.key_history import key_history
 
         kept = self.list()
+        if kept and is_divided(kept[-1]):
+            runs = ", ".join(
+                stream for stream in CheckpointStore(self.store).streams() if stream.startswith(f"{self.name}/")
+            )
+            raise ConfigError(
+                f"job {self.name!r} is run by a fleet, and the checkpoints of a key are those of the runs that held its shard. "
+                f"Ask for the history in each run: {runs or 'there is none yet'}"
+            )
         if kept:
             StateReader(self.store, kept[-1]).info(step)
         return key_history(self.store, kept, step, key)
@@ -352,6 +361,9 @@ class StoredJob:
         return stored_cells(self.store, self.name, cells).connect(name, declared)
 
     def _of_this_job(self, program: Job) -> Job:
+        """Return the program whose batches run again. Raise `ConfigError` for another job's, and for a fleet."""
+        if "/" in self.name or is_divided(find(self.checkpoints)):
+            raise ConfigError(f"the batches of job {self.name!r} cannot run again: they are those of a fleet")
         if program.name != self.name:
             raise ConfigError(
                 f"the program is that of job {program.name!r}, not of {self.name!r}: give both the same name"
