@@ -87,6 +87,12 @@ class SourceReader(ABC):
         """Return which records between the positions of a committed batch are no longer retained, if the reader knows it."""
         return None
 
+    def receive_nothing(self) -> None:  # noqa: B027
+        """Read only records that are stored already: batches run again, and a running job may have the connection.
+
+        Called before other methods.
+        """
+
     def recall(self, seen: Iterable[SeenFile]) -> None:  # noqa: B027
         """Restore the files that this source has seen, from the newest commit. Called once, before other methods."""
 

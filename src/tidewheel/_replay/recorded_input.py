@@ -110,5 +110,6 @@ class RecordedInput(Closing):
                     )
                 readers[name] = source.open()
                 self._opened.callback(readers[name].close)
+                readers[name].receive_nothing()
             self._sources = JobSources(self._plan, readers)
         return self._sources

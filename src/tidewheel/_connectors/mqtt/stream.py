@@ -22,6 +22,10 @@ class MqttReader(InboxReader):
         self._bridging, self._wanted, self._keep, self._quiet = bridging, bridge, keep, quiet
         self._bridge: MqttBridge | None = None
 
+    def receive_nothing(self) -> None:
+        """Run no bridge: it would take the session at the broker from the job's own."""
+        self._wanted = False
+
     def check(self, position: Position, last: SeenFile | None) -> None:
         """Check nothing: with the bridge, the buffer takes the session at the broker from a run that has not ended yet."""
 
