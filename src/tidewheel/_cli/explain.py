@@ -134,7 +134,10 @@ def _show_records(
     batches: Sequence[int],
     as_json: bool,
 ) -> None:
+    from tidewheel._engine.commit import is_computed
+
     times = {manifest.sequence: manifest.id.created_at for manifest in stored.list()}
+    oldest = min(times)
     versions = {version.sequence: version for version in history.versions}
     for sequence in sorted({*versions, *batches}):
         messages = trace(sequence) if sequence in batches else []
@@ -150,6 +153,8 @@ def _show_records(
         echo(_line(version) if version else f"{sequence:<8} {when(times[sequence])}  unchanged")
         for message in messages:
             echo(f"{'':8}   {_text(message)}")
+        if version is not None and sequence == oldest and is_computed(version.kind):
+            echo(f"{'':8}   the batch cannot run again: the commit before it is not kept")
 
 
 def _explain_output(rows: Iterator[WrittenRow], sink: str, as_json: bool) -> None:

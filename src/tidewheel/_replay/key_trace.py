@@ -100,8 +100,20 @@ class KeyTrace:
 
     @property
     def messages(self) -> list[TracedMessage]:
-        """The messages in the order of their records."""
-        return [message for _, message in sorted(self.found, key=itemgetter(0))]
+        """The messages in the order of their records.
+
+        A message that one branch dropped is left out if it reached the step through another one.
+        """
+        reached = dict[float, list[Any]]()
+        for number, message in self.found:
+            if message.dropped is None and not math.isinf(number):
+                reached.setdefault(number, []).append(message.value)
+        found = [
+            (number, message)
+            for number, message in self.found
+            if message.dropped is None or message.value not in reached.get(number, ())
+        ]
+        return [message for _, message in sorted(found, key=itemgetter(0))]
 
     def make_step(self, plan: Plan, spec: BatchSpec, level: int, task: TaskIdentity) -> TaskStep:
         """Return the task of a level, which adds to this trace."""

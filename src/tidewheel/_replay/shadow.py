@@ -85,6 +85,8 @@ def shadow(
     `old` is the program that made the commits: it runs too, so that rows can be compared one by one. Raise `NotFound` if
     a commit is not kept, and `ConfigError` if `old` does not give the committed results.
     """
+    if (last is None) == (since is None):
+        raise ConfigError("give either last=, a number of batches, or since=, a checkpoint or savepoint")
     checkpoints = StreamCheckpoints(store, new.name)
     base, commits = batches_since(checkpoints, last, since)
     followed = [each for each in commits if is_computed(each.kind)]

@@ -75,3 +75,11 @@ def test_the_records_are_shown_while_the_job_drops_checkpoints(folder, monkeypat
     monkeypatch.setattr(key_trace.KeyTrace, "make_step", and_collect)
     told = explained(folder, "count", "ada", "--records", f"{folder}/spent.py", "--json")
     assert [[record["after"] for record in json.loads(line)["records"]] for line in told.splitlines()] == [[1], [2]]
+
+
+def test_the_oldest_kept_batch_is_said_to_have_no_state_before_it(folder):
+    stored = StoredJob("spent", state=f"file:{folder}/state")
+    stored.gc(keep=len(stored.list()) - 1)
+    first, second, *_ = explained(folder, "count", "ada", "--records", f"{folder}/spent.py").splitlines()
+    assert first.startswith(f"{stored.list()[0].sequence} ")
+    assert second.strip() == "the batch cannot run again: the commit before it is not kept"

@@ -114,6 +114,26 @@ def test_a_program_of_another_job_is_refused(stored):
             run()
 
 
+def test_a_message_that_another_branch_let_through_is_not_dropped(tmp_path):
+    job = Job("spending", state=f"file://{tmp_path}/state", n_shards=4, keep=100)
+    orders = job.source("orders", sources.iterable(ORDERS))
+    large = orders.filter("large", lambda order: order.cents > 4)
+    both = large.union("both", orders.filter("small", lambda order: 1 < order.cents < 4))
+    both.key_by("by-user", "user").stateful_map("total", add, default=0).sink("out", sinks.collect())
+    with ReadingRun(job) as run:
+        run.read_all(random.Random(1), 1)
+    stored = StoredJob("spending", state=job.state)
+    found = [(message.value.cents, message.dropped) for message in stored.messages(job, 2, "total", "ada")]
+    assert found == [(5, None), (7, None), (2, None)]
+    assert {message.dropped for message in stored.messages(job, 2, "total", "cy")} == {"step 'large'", "step 'small'"}
+
+
+def test_a_shadow_run_needs_its_first_batch(stored):
+    for given in ({}, {"last": 1, "since": 2}):
+        with pytest.raises(ConfigError, match="give either last=, a number of batches, or since="):
+            stored.shadow(changed(stored), **given)
+
+
 def test_the_rows_of_all_batches_are_found_while_the_job_drops_checkpoints(stored):
     found = []
     for written in stored.written(changed(stored), "out", lambda row: True):
