@@ -73,6 +73,12 @@ def command(*written: str) -> Form:
     return given
 
 
+def state_move() -> None:
+    ended = CliRunner().invoke(app, ["state", "move", "clicks", "clicks-2", "ada"])
+    if ended.exit_code == 2:
+        raise TidewheelError(ended.output)
+
+
 def extra() -> None:
     if "ui" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]:
         warnings.warn("pip: tidewheel does not provide the extra 'ui'", DeprecationWarning, stacklevel=1)
@@ -149,6 +155,14 @@ FORMS: dict[str, list[Form]] = {
     "metrics `tidewheel_operator_": [words_of("_observe", "tidewheel_operator_")],
     "metric `tidewheel_batch_step": [words_of("_observe", "tidewheel_batch_step_")],
     "`operator`, `operators` in": [words_of("_cli", '"operator":', '"operators":')],
+    "`tidewheel state move`": [state_move, lambda: tidewheel.StoredJob.move_to],
+    "in sources of your own": [
+        lambda: sources.Source.direct,
+        lambda: sources.Source.why_spark,
+        lambda: sources.Source.continues,
+        lambda: sources.Source.doubts,
+    ],
+    "in sinks of your own": [lambda: sinks.Sink.minds_absent_fields],
     "`tidewheel.cluster`": [lambda: import_module("tidewheel.cluster"), lambda: tidewheel.checkpoints.CheckpointState],
 }
 """The old forms of each row, by how the row begins."""
