@@ -12,12 +12,12 @@ from tidewheel._cli.echo import echo
 from tidewheel._cli.failures import Verbose
 from tidewheel._cli.program import Program, load_job
 from tidewheel._cli.status import duration
-from tidewheel._engine.continued_sources import job_sources
 from tidewheel._engine.job_status import table_versions
 from tidewheel._engine.task_layout import batch_rule
 from tidewheel._operators.order_checks import order_warnings
 from tidewheel._operators.readers import readers
 from tidewheel._operators.stateless.lookup import Lookup
+from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel._operators.time_checks import clock_warnings, missing_clock
 from tidewheel._program.job import Job
 from tidewheel._storage import open_store
@@ -43,10 +43,10 @@ def graph(
         tidewheel graph clicks.py:hourly --mermaid > graph.mmd
     """
     job = load_job(program)
-    for name, source in job_sources(job.plan()).items():
-        source.check_program()
-        for warning in source.warnings():
-            echo(f"Warning: source {name!r}: {warning}", err=True)
+    for node in job.plan().nodes:
+        if isinstance(node.operator, SourceOperator):
+            for warning in node.operator.check_source(node.name, runs=False):
+                echo(f"Warning: {warning}", err=True)
     no_clock = missing_clock(job.graph)
     for warning in (*order_warnings(job.graph), *clock_warnings(job.graph), *([no_clock] if no_clock else ())):
         echo(f"Warning: {warning}", err=True)

@@ -126,7 +126,8 @@ class LineProgress(Progress):
         self._count(batch)
         self._print(line(batch), "" if batch.batch is not None else "cyan")
         if batch.rejected:
-            self._print(f"  {batch.rejected:,} records went to the dead-letter sink", "red")
+            records = "record" if batch.rejected == 1 else "records"
+            self._print(f"  {batch.rejected:,} {records} went to the dead-letter sink", "red")
 
     def ended(self, result: RunResult) -> None:
         """Print a summary."""
@@ -211,12 +212,12 @@ def _held_back(result: RunResult) -> str:
     where = ", ".join(result.holding)
     if result.epoch is None:
         return (
-            f"waiting in {where}: all messages, because the clock of the data waits for a timestamp of each input; "
+            f"open in {where}: all results, because the clock of the data waits for the first timestamp of each input; "
             f"tidewheel status {result.job} names these inputs, and --until end does not wait for them"
         )
     return (
-        f"waiting in {where}: everything that ends after {when(result.epoch)} UTC, the clock of the data; newer records "
-        "advance it, and --until end closes all windows"
+        f"open in {where}: results that end after {when(result.epoch)} UTC, the clock of the data; newer records advance the "
+        "clock, and --until end emits all results"
     )
 
 

@@ -202,9 +202,8 @@ class Driver:
         self.run.start_sinks()
         for node in self.plan.nodes:
             if isinstance(node.operator, SourceOperator):
-                node.operator.source.check()
-                for warning in node.operator.source.warnings():
-                    _LOG.warning("job %r: source %r: %s", self.job.name, node.name, warning)
+                for warning in node.operator.check_source(node.name, runs=True):
+                    _LOG.warning("job %r: %s", self.job.name, warning)
         for warning in order_warnings(self.job.graph):
             _LOG.warning("job %r: %s", self.job.name, warning)
         # The final epoch of a bounded run is after all times, so it emits everything that waits for a clock.

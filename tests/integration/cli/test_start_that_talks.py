@@ -241,12 +241,12 @@ def test_the_start_has_one_duration_in_all_lines_and_few_rows_no_rate(monkeypatc
     [
         (
             RunResult("shop", 3, 2, [], False, 1_772_355_600 * 10**9, ("hours", "paid")),
-            "waiting in hours, paid: everything that ends after 2026-03-01 09:00:00 UTC, the clock of the data; newer records "
-            "advance it, and --until end closes all windows",
+            "open in hours, paid: results that end after 2026-03-01 09:00:00 UTC, the clock of the data; newer records advance "
+            "the clock, and --until end emits all results",
         ),
         (
             RunResult("shop", 3, 2, [], False, None, ("paid",)),
-            "waiting in paid: all messages, because the clock of the data waits for a timestamp of each input; tidewheel "
+            "open in paid: all results, because the clock of the data waits for the first timestamp of each input; tidewheel "
             "status shop names these inputs, and --until end does not wait for them",
         ),
         (

@@ -76,7 +76,7 @@ def test_without_a_terminal_each_batch_is_a_plain_line(program, ran):
         "batch 0 250,000 rows 500,000 rows/s 10,000 keys changed 12 ms commit",
         "flush 0 rows 0 rows/s 7 keys changed 3 ms commit",
     ]
-    assert lines[3] == "1 records went to the dead-letter sink"
+    assert lines[3] == "1 record went to the dead-letter sink"
     assert "done; 2 batches, 250,000 rows in" in lines[4]
     assert "\x1b" not in found.stdout
 
@@ -300,6 +300,36 @@ def test_graph_refuses_the_sources_that_a_start_refuses(tmp_path):
     assert "there is no folder" not in found.stdout
     program.write_text(lines + "job.source('in', sources.files('nowhere', 'parket')).sink('out', sinks.discard())\n")
     assert 'did you mean format="parquet"?' in call("graph", str(program)).stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [("graph", "do not tell their columns"), ("run", "there is no folder")],
+)
+def test_the_error_of_a_source_names_the_source(tmp_path, command, error):
+    program = tmp_path / "wrong.py"
+    program.write_text(
+        "from tidewheel import Job, sinks, sources\n"
+        f"job = Job('wrong', state={str(tmp_path / 'state')!r})\n"
+        "job.source('in', sources.files('nowhere', 'json')).sink('out', sinks.discard())\n"
+    )
+    found = call(command, str(program))
+    assert found.exit_code == 1
+    assert found.stderr.partition("error: ")[2].startswith("source 'in': ")
+    assert error in found.stderr
+
+
+def test_graph_warns_of_a_file_in_place_of_a_folder(tmp_path):
+    (tmp_path / "orders.json").write_text("{}")
+    program = tmp_path / "file.py"
+    program.write_text(
+        "from tidewheel import Job, sinks, sources\n"
+        f"files = sources.files({str(tmp_path / 'orders.json')!r}, 'json', schema='user string')\n"
+        "job = Job('file', state='memory:file')\n"
+        "job.source('in', files).sink('out', sinks.discard())\n"
+    )
+    found = call("graph", str(program))
+    assert f"Warning: source 'in': {tmp_path}/orders.json is a file, and a source reads a folder" in found.stderr
 
 
 def test_graph_refuses_programs_that_cannot_run(program):

@@ -136,15 +136,14 @@ def is_there(path: str) -> bool:
 
 def check_folder(path: str) -> None:
     """Raise a `ConfigError` for a local path that is not a folder."""
-    if is_there(path):
-        return
-    if os.path.isfile(local_path(path) or ""):
-        raise ConfigError(f"{path} is a file, and a source reads a folder; give the folder that it is in")
-    raise ConfigError(no_folder(path))
+    if not is_there(path):
+        raise ConfigError(no_folder(path))
 
 
 def no_folder(path: str) -> str:
-    """Return the error text for a missing folder."""
+    """Return the error text for a path that is not a folder."""
+    if os.path.isfile(local_path(path) or ""):
+        return f"{path} is a file, and a source reads a folder; pass the folder of the file"
     return f"there is no folder {path}; make it, or correct the path of the source"
 
 

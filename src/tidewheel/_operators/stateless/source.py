@@ -13,7 +13,7 @@ from tidewheel._operators.accepted import accepted
 from tidewheel._operators.base import Context, Operator, Process, without
 from tidewheel._values import SCALAR, Batch, Shape
 from tidewheel._values.declared import as_declared, unfilled
-from tidewheel.errors import GraphError, StepError
+from tidewheel.errors import ConfigError, GraphError, StepError
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,18 @@ class SourceOperator(Operator):
     source: Source
     shape: Shape
     kind = "source"
+
+    def check_source(self, name: str, *, runs: bool) -> list[str]:
+        """Check the source before a run, or for a program that is only inspected; return its warnings. Errors name the source."""
+        try:
+            if runs:
+                self.source.check()
+            else:
+                self.source.check_program()
+            return [f"source {name!r}: {warning}" for warning in self.source.warnings()]
+        except ConfigError as error:
+            error.args = (f"source {name!r}: {error}",)
+            raise
 
     def start(self, context: Context) -> Process:
         return _Reading(self.shape, context)
