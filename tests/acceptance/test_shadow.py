@@ -172,7 +172,7 @@ def test_another_program_as_the_old_one_is_refused(ran):
 
 def test_batches_that_are_not_kept_are_refused(ran):
     stored = StoredJob("spending", state=f"file://{ran}/state")
-    with pytest.raises(NotFound, match="has 6 kept batches with the commit before, not 99"):
+    with pytest.raises(NotFound, match="only 6 batches of job 'spending' can be repeated, not 99"):
         stored.shadow(spending(ran), last=99)
 
 

@@ -245,7 +245,7 @@ def _parsed(value: str, cell: CellWriter[Any]) -> Any:
     try:
         return msgspec.convert(loaded, SIMPLE_TYPES[type_name])
     except msgspec.ValidationError as error:
-        raise Encoding(f"{value} is no {type_name}: {error}") from None
+        raise Encoding(f"{value} is not of type {type_name}: {error}") from None
 
 
 def _loaded(value: str) -> Any:

@@ -210,8 +210,8 @@ def restore(
     manifest = stored.restore(at_of(at), keep_output=keep_output, take_over=take_over, cells=cells)
     name = abandoned_name(manifest.sequence)
     is_held = any(pin.name == name for pin in stored.savepoints())
-    left = f"is kept as the savepoint {name}" if is_held else "cannot be read and is not kept"
-    echo(f"restored to {manifest.parent} as {manifest.sequence}; the abandoned later state {left}")
+    left = f"remain as the savepoint {name}" if is_held else "cannot be read, and are not kept as a savepoint"
+    echo(f"checkpoint {manifest.parent} is restored, as commit {manifest.sequence}; the abandoned commits {left}")
     if not manifest.operators:
         echo("this checkpoint is from before the job's first batch: the job begins without state")
 
@@ -256,7 +256,7 @@ def fork(
         tidewheel checkpoints fork clicks before-the-change clicks-trial
     """
     fork_job = StoredJob(job, state=state).fork(name, new_job)
-    echo(f"job {new_job} begins at {fork_job.show().sequence}, from {job} {name}")
+    echo(f"job {new_job} begins at {fork_job.show().sequence}, a fork of savepoint {name} of job {job}")
 
 
 @app.command()

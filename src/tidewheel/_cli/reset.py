@@ -26,7 +26,7 @@ def reset(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     cells: CellsUrl = None,
 ) -> None:
-    """Delete a job's state, so that its next start is its first. Shows what would be deleted and asks for confirmation.
+    """Delete a job's state, so that its next start begins without state. Shows what would be deleted and asks for confirmation.
 
     This deletes checkpoints, savepoints and state, and empties the job's cells. Output that its sinks published stays,
     unless `--output` is given. The figures of its runs, which `top` and the page show, stay until they expire (`run
@@ -56,18 +56,18 @@ def reset(
     held = holdings(open_store(place.state), place.job)
     sinks = sinks_of(job.plan()) if job is not None and output else {}
     if held.sequence is None and not sinks:
-        raise NotFound(f"there is no state of a job {place.job!r} at {held.state}; nothing to remove")
+        raise NotFound(f"there is no state of a job {place.job!r} at {held.state}; nothing to delete")
     for line in lines(held):
         echo(line)
     for name, sink in sinks.items():
-        echo(f"  sink {name!r}: {sink.published(place.job, name) or f'{sink.describe()} stays as it is'}")
+        echo(f"  sink {name!r}: {sink.published(place.job, name) or f'nothing to delete ({sink.describe()})'}")
     if not yes:
-        typer.confirm("Remove this for good?", abort=True)
+        typer.confirm("Delete this permanently?", abort=True)
     remove(place)
     for name, sink in sinks.items():
         if sink.published(place.job, name):
             sink.remove(place.job, name)
-    echo(f"{place.job}: removed; its next start is its first")
+    echo(f"{place.job}: deleted; the next start begins without state")
 
 
 def lines(held: Holdings) -> list[str]:

@@ -55,7 +55,7 @@ def check_program(
         if was.version < now.version and name not in upgrades:
             raise StateError(
                 f"step {name!r}: its state has version {was.version}, the program has version {now.version} and no way from "
-                "one to the other; give upgrade=, a function of a stored state and its version that returns today's state"
+                "one to the other; give upgrade=, a function of a stored state and its version that returns the new state"
             )
         value_changes(name, was, now)
         if was.codec != now.codec:
@@ -93,7 +93,7 @@ def value_changes(operator: str, was: OperatorInfo, now: OperatorInfo) -> dict[s
 
 
 WAYS_ON = (
-    "; raise version= and give upgrade=, which makes today's state of the stored one; or give the step a new name, under "
+    "; raise version= and give upgrade=, a function that converts stored states; or give the step a new name, under "
     "which it begins without state (see docs/howto-change.md)"
 )
 """What to do about stored state that does not fit, apart from what the error says first."""

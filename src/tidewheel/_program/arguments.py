@@ -94,13 +94,13 @@ def _are_apart(one: Any, other: Any) -> bool:
 def checked_upgrade(name: str, upgrade: Any, *arguments: str) -> Any:
     """Return the upgrade function of a step; raise if it cannot be called with these arguments."""
     arguments = arguments or ("state", "version")
-    reason: str | None = f"{shortened(upgrade, 200)} is no function"
+    reason: str | None = f"{shortened(upgrade, 200)} is not a function"
     if callable(upgrade):
         reason = _not_callable_with(upgrade, arguments)
     if upgrade is not None and reason is not None:
         raise GraphError(
             f"step {name!r}: upgrade= is called with a stored {arguments[0]} and the version that it has"
-            f"{', and the side' if len(arguments) > 2 else ''}, and returns today's {arguments[0]}, "
+            f"{', and the side' if len(arguments) > 2 else ''}, and returns the new {arguments[0]}, "
             f'as in upgrade=lambda {", ".join(arguments)}: {{"total": {arguments[0]}}}; {reason}'
         )
     return upgrade

@@ -109,7 +109,8 @@ class Follower:
         if committed.kind not in ("claim", "stop", "table"):
             raise ConfigError(
                 f"commit {committed.sequence} of job {self.job.name!r} is of the kind {committed.kind!r}: it changed the state "
-                "without a batch. Begin after it"
+                "without a batch, so a program cannot be compared across it. Begin after it: with fewer batches (--last), once "
+                "the job has committed some. A job that does not run needs no switch: start the new program with `tidewheel run`"
             )
         self.base = committed
 

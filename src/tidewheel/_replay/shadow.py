@@ -146,9 +146,10 @@ def batches_since(
         first = batches[-last] if last and last <= len(batches) else None
         if first is None or first.parent not in kept:
             reachable = sum(state.parent in kept for state in batches)
+            there = "1 batch" if reachable == 1 else f"{reachable} batches"
             raise NotFound(
-                f"job {job!r} has {reachable} kept {'batch' if reachable == 1 else 'batches'} with the commit before, not "
-                f"{last}. Job(keep=…) keeps more commits"
+                f"only {there} of job {job!r} can be repeated, not {last}: a batch needs the commit before it. "
+                "Job(keep=…) keeps more commits"
             )
         base = kept[first.parent]
     commits = [state for number, state in sorted(kept.items()) if number > base.sequence]

@@ -141,8 +141,7 @@ class JobSite:
             found = self._checkpoints.latest()
         if found is None or not self.store.list(f"{folder(self.name)}/{CHAIN}"):
             raise NotFound(
-                f"there is no checkpoint of a job {self.name!r} at {self.store.url}: it has not come to its first commit, or was "
-                "removed"
+                f"there is no checkpoint of a job {self.name!r} at {self.store.url}: it has no commit yet, or was deleted"
             )
         return found
 

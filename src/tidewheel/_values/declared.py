@@ -57,7 +57,7 @@ def _fitted(column: pa.Array, name: str, declared: Any, shape: Shape) -> pa.Arra
         return column.cast(declared_type)
     raise StepError(
         f"the column {name!r} is of type {column.type}, and {shape.describe()} declares {declared_type}; cast it at the source, "
-        "or declare the type that it has"
+        "declare the type that it has, or, in a test, pass values of the declared type"
     )
 
 

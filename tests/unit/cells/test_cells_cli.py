@@ -65,7 +65,7 @@ def test_a_cell_keeps_its_type(run):
         value = connection.reader("x", float).read()
         assert value == 2.0
         assert isinstance(value, float)
-    with pytest.raises(cells.Encoding, match="fast is no float"):
+    with pytest.raises(cells.Encoding, match="fast is not of type float"):
         run("set", "x", "fast")
     with pytest.raises(cells.WrongType, match="declared as float, not as int"):
         run("set", "x", "2", "--type", "int")

@@ -78,7 +78,9 @@ def test_a_name_that_the_job_does_not_declare_is_refused_with_those_it_does(stat
 
 
 def test_a_value_of_another_type_is_refused(state):
-    assert "is no float" in cli("cells", "set", "threshold", "high", "--job", "live", "--state", state, status=1)
+    assert "high is not of type float" in cli(
+        "cells", "set", "threshold", "high", "--job", "live", "--state", state, status=1
+    )
     refused = cli("cells", "set", "threshold", "2", "--type", "int", "--job", "live", "--state", state, status=1)
     assert "is declared as float, not as int" in refused
 

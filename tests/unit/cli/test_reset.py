@@ -61,7 +61,7 @@ def test_reset_lists_the_deletions_and_asks(state):
     text = cli("reset", "counts", "--state", state, status=1, answer="n\n")
     assert "after 3 events" in text
     assert "savepoints: before" in text
-    assert "Remove this for good?" in text
+    assert "Delete this permanently?" in text
     assert StoredJob("counts", state=state).get("count", 1).value == 2
 
 
@@ -69,7 +69,7 @@ def test_reset_removes_the_state_and_keeps_published_output(program, state, tmp_
     published = outputs(tmp_path)
     cli("cells", "set", "limit", "7", "--job", "counts", "--state", state)
     rescale(load_job(program).cells_url, 3)
-    assert "its next start is its first" in cli("reset", "counts", "--state", state, "--yes")
+    assert "the next start begins without state" in cli("reset", "counts", "--state", state, "--yes")
     left = [entry.path for entry in open_store(state).list("counts") if not entry.path.startswith("counts/cells/")]
     assert left == []
     assert outputs(tmp_path) == published != []
@@ -97,7 +97,7 @@ def test_reset_with_output_lets_the_job_start_over(program, state, tmp_path):
     first = outputs(tmp_path)
     text = cli("reset", program, "--output", answer="y\n")
     assert f"sink 'out': 1 file in {tmp_path}/out" in text
-    assert "sink 'seen': discard stays as it is" in text
+    assert "sink 'seen': nothing to delete (discard)" in text
     assert outputs(tmp_path) == []
     run_once(program)
     assert outputs(tmp_path) == first

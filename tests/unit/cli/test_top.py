@@ -44,7 +44,7 @@ def test_one_job_with_its_operators_and_newest_batches(url):
 
 def test_the_slowest_step_of_an_ended_job_is_shown(url):
     output = shown("clicks", "--state", url)
-    assert "in/s, out/s and busy: when it last worked, in the minute before" in output
+    assert "in/s, out/s and busy: of the last active minute of the job, until" in output
     (count,) = (line for line in output.splitlines() if "stateful_map" in line)
     assert " 102 " in count
     assert "20%" in count

@@ -346,9 +346,9 @@ def test_a_first_start_is_shown_before_there_is_a_commit(job):
     ):
         StoredJob("job", state=job.state)
     run.release()
-    with pytest.raises(NotFound, match="has not been started there"):
+    with pytest.raises(NotFound, match="was not started there"):
         StoredJob("job", state=job.state)
-    with pytest.raises(NotFound, match="has not been started there"):
+    with pytest.raises(NotFound, match="was not started there"):
         find(open_store(job.state), "job")
 
 

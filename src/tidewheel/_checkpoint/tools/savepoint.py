@@ -27,11 +27,13 @@ def job_at(store: Store, job: str) -> StreamCheckpoints:
     checkpoints = StreamCheckpoints(store, job)
     if checkpoints.latest() is None:
         known = CheckpointStore(store).streams()
-        nothing = "there is no job at all. If its state is elsewhere, say where, with --state (state=)"
+        nothing = (
+            "no job has a checkpoint there. If the state of the job is elsewhere, pass its URL with --state (state=)"
+        )
         there = f"the jobs there are {', '.join(map(repr, known))}" if known else nothing
         error = NotFound(
-            f"there is no checkpoint of a job {job!r} at {store.url}: it has not been started there, or is still starting; "
-            f"{there}"
+            f"there is no checkpoint of a job {job!r} at {store.url}: the job was not started there, or has no "
+            f"commit yet; {there}"
         )
         error.job = job
         raise error
@@ -47,8 +49,8 @@ def find(checkpoints: StreamCheckpoints, at: At = None) -> Manifest:
     newest = checkpoints.latest()
     if newest is None:
         raise NotFound(
-            f"there is no checkpoint of {checkpoints.stream_id!r} at {checkpoints.folder.url}: it has not been started there, "
-            "or is still starting and has not come to its first commit"
+            f"there is no checkpoint of {checkpoints.stream_id!r} at {checkpoints.folder.url}: the job was not started there, "
+            "or has no commit yet"
         )
     return newest
 

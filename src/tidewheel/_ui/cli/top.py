@@ -169,7 +169,7 @@ def one_job(site: Site, name: str, plainly: bool = False) -> RenderableType:
     notes = ["state: the files of the last commit; local: bytes in local copies, as of the commit before"]
     if job_figures.get("worked_at") is not None:
         at = when(int(job_figures["worked_at"] * 1e9))
-        notes.insert(0, f"in/s, out/s and busy: when it last worked, in the minute before {at} UTC")
+        notes.insert(0, f"in/s, out/s and busy: of the last active minute of the job, until {at} UTC")
     newest = _figures if plainly else _bars
     last = batches(site, name)["bars"][-_BATCHES:]
     shown = newest(last) if last else Text("no batch is in the history yet", "dim")
