@@ -61,7 +61,7 @@ def unseal(magic: bytes, version: int, data: bytes, what: str) -> tuple[int, byt
         _refuse(what, f"it has {len(data)} bytes; the smallest record has {_HEADER.size + _CHECKSUM.size}")
     found, found_version, flags, raw_length, length = _HEADER.unpack_from(data)
     if found != magic:
-        _refuse(what, f"it starts with {found!r} where {magic!r} must be: this is no such record")
+        _refuse(what, f"it starts with {found!r} where {magic!r} must be: this is another kind of record")
     expected = _HEADER.size + length + _CHECKSUM.size
     if expected > len(data):
         _refuse(what, f"byte 16 gives a body of {length} bytes: {expected} bytes needed, {len(data)} there")

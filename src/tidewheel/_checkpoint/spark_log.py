@@ -112,7 +112,7 @@ def _parted(text: str) -> tuple[str, list[str]]:
     # Split like Spark: a file name may contain characters that end a line only in Python.
     version, *rest = text.removesuffix("\n").split("\n")
     if not rest:
-        raise CorruptError(f"{text!r} is no entry of Spark's log of offsets: its second line is missing")
+        raise CorruptError(f"{text!r} is not an entry of Spark's log of offsets: its second line is missing")
     about, *offsets = rest
     return f"{version}\n{about}", offsets
 
@@ -128,7 +128,7 @@ def old_seen_file(line: str) -> OldSeenFile:
         entry = msgspec.json.decode(text, type=_Entry)
         return OldSeenFile(int(log), entry.path, entry.batchId, entry.timestamp)
     except (ValueError, *UNDECODABLE) as error:
-        raise CorruptError(f"{line!r} is no line of Spark's list of read files ({error})") from None
+        raise CorruptError(f"{line!r} is not a line of Spark's list of read files ({error})") from None
 
 
 def numbered(source: str, old: OldPosition, seen: Iterable[OldSeenFile]) -> list[SeenFile]:

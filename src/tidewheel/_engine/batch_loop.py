@@ -55,7 +55,7 @@ Decision = Literal["wait", "batch", "end"]
 
 
 def is_time(trigger: Trigger, now: float, began: float | None) -> float:
-    """Return how many seconds to wait until the sources are asked again; 0 or less: ask now. Pure.
+    """Return the seconds until the sources are asked again; 0 or less if they are asked now. Pure.
 
     A clock that was set back does not stop the loop.
 

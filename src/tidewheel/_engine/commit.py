@@ -73,8 +73,8 @@ def check_reports(reports: Sequence[Report], tasks: Mapping[int, int | None]) ->
     if looked_through and looked_through != {kept}:
         read = " and ".join(f"{number:,}" for number in sorted(looked_through))
         raise TidewheelError(
-            f"tasks that each read the whole batch found {read} records in it, and kept {kept:,}; nothing is committed. Files of "
-            "a source must appear whole and never change: put them back as they were"
+            f"the tasks that read the files of the batch found {read} records in them, but kept {kept:,}, so a file has changed; "
+            "nothing is committed. Files of a source must appear whole and never change: restore the former content"
         )
     # All processed blocks come from the attempts that report, and none is missing. So every task processed the whole output of
     # exactly one attempt of each earlier task, no matter how often Spark ran these tasks.

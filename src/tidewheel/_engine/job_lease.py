@@ -88,7 +88,7 @@ class LeaseState(NamedTuple):
 
 
 def free_in(holder: Holder, here: Holder, alive: bool, now: float, seen_at: float) -> float:
-    """Return in how many seconds a lease may be taken; 0 or less: it is free. Pure.
+    """Return the seconds until a lease may be taken; 0 or less if it is free. Pure.
 
     `here` is this process, `now` its monotonic clock, `seen_at` when it first saw this renewal. `alive` tells whether
     this machine has the holder's process.

@@ -82,9 +82,9 @@ class StatefulLogic(Generic[State, Handled, Emitted, LogicKey]):
     def on_epoch(self, epoch: Any, states: MutableMapping[LogicKey, State], output: Output[Emitted]) -> None:
         """Handle an epoch: from now on, messages with a timestamp up to `epoch` are late.
 
-        `states` maps the keys of one shard to their states. It reads lazily; set an item to change a state, delete it to
-        delete the state. If you change a state in place, set it again. You can still send messages with times up to the
-        epoch.
+        `states` maps the keys of one shard to their states. The mapping reads states lazily; set an item to change a state,
+        delete the item to delete the state. If you change a state in place, set it again. You can still send messages with
+        times up to the epoch.
         """
 
     def on_timer(self, timer: Timer, state: State, output: Output[Emitted]) -> State | None:

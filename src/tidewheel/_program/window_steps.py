@@ -215,7 +215,9 @@ class WindowSteps(JoinSteps[Key, Value]):
         from tidewheel._program.side_outputs import WindowedStream
 
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise GraphError(f"step {name!r}: top takes how many records to emit, at least 1, not {n!r}")
+            raise GraphError(
+                f"step {name!r}: the second argument of top is the number of records to emit, at least 1, not {n!r}"
+            )
         columns = (per,) if isinstance(per, str) else tuple(per) if isinstance(per, list) else ()
         if not columns or not all(isinstance(column, str) for column in columns):
             raise GraphError(f"step {name!r}: per= is a column, or a list of columns, not {per!r}")

@@ -173,4 +173,4 @@ def _segments(raw: bytes) -> list[Any]:
     try:
         return undivided(raw).segments
     except (ValueError, *UNDECODABLE) as error:
-        raise CorruptError(f"{len(raw)} bytes of state are no head of segments ({error})") from None
+        raise CorruptError(f"{len(raw)} bytes of state are not the head of segments ({error})") from None

@@ -131,7 +131,7 @@ def undivided(data: bytes) -> Divided:
     """Decode the result of `divided`; raise `ValueError` for anything else."""
     state = _decode(data)
     if not isinstance(state, Divided):
-        raise ValueError(f"{with_article(type(state).__name__)} is no divided state")
+        raise ValueError(f"{with_article(type(state).__name__)} is not a divided state")
     return state
 
 

@@ -31,7 +31,7 @@ def far_times(times: Ints) -> Flags:
 def no_longer_than(nanoseconds: int, what: str) -> None:
     """Raise for durations that, added to a timestamp, may exceed 64 bits."""
     if nanoseconds > _LONG:
-        raise GraphError(f"{what} are {_LONG} ns together at the most")
+        raise GraphError(f"{what} must be at most {_LONG} ns together")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Panes:
         )
         counts = np.maximum(0, oldest - newest + 1)
         positions = np.repeat(np.arange(len(panes)), counts)
-        # The steps back of each pane's windows: newest, newest + 1 and so on.
+        # How many steps each window of a pane is before the pane's last one: newest, newest + 1 and so on.
         steps = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts) + newest[positions]
         return positions, last[positions] - steps * windows.every
 

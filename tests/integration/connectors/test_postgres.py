@@ -406,7 +406,7 @@ def test_a_table_that_a_crash_would_empty_is_refused(postgres, table):
 
 def test_a_view_is_refused(postgres, table):
     postgres.query(f"CREATE VIEW {table} AS SELECT 1 AS n")
-    with pytest.raises(ConfigError, match="no ordinary table"):
+    with pytest.raises(ConfigError, match="not an ordinary table"):
         sinks.postgres(postgres.dsn, table).start("job")
 
 

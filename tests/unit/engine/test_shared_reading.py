@@ -246,6 +246,6 @@ def test_tasks_that_did_not_read_the_same_commit_nothing(tmp_path):
 
     first, _ = reports("abcdef")
     _, second = reports("abc")
-    with pytest.raises(TidewheelError, match="found 3 and 6 records in it"):
+    with pytest.raises(TidewheelError, match="found 3 and 6 records in them"):
         check_reports([first, second], {1: 2})
     run.release()

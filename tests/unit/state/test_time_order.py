@@ -194,7 +194,7 @@ def test_a_lost_or_damaged_segment_is_reported_with_its_key():
 def test_a_damaged_head_is_reported_with_its_key():
     committed = stored(*range(20))
     committed.tables[TABLE][to_stored("k")] = b"\xc7\x01\x10\xc1"
-    with pytest.raises(CorruptError, match="step 'join', key 'k': 4 bytes of state are no head of segments"):
+    with pytest.raises(CorruptError, match="step 'join', key 'k': 4 bytes of state are not the head of segments"):
         committed.begin()[1].get("k")
 
 

@@ -50,7 +50,7 @@ def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     if found == wanted or kinds.is_null(found) or widens(found, wanted):
         return True
     if kinds.is_timestamp(found) and kinds.is_timestamp(wanted):
-        # A zone says how a time is shown. A time without one is no instant.
+        # A zone only says how a time is shown, but a time without a zone is not an instant.
         return (found.tz is None) == (wanted.tz is None)
     if kinds.is_decimal(found) and kinds.is_decimal(wanted):
         return bool(found.scale <= wanted.scale and found.precision - found.scale <= wanted.precision - wanted.scale)

@@ -287,7 +287,7 @@ def _text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise BadValue(f"{_shown(value)} has half of a surrogate pair, which is no text") from None
+        raise BadValue(f"{_shown(value)} has half of a surrogate pair, which is not valid text") from None
     return value
 
 

@@ -85,7 +85,7 @@ class Part(NamedTuple):
                 held += len(text) - end
                 if held > _LONGEST:
                     raise StepError(
-                        f"{self.file.shown} has a line of more than {_LONGEST >> 20} MiB, which is no record"
+                        f"{self.file.shown} has a line of more than {_LONGEST >> 20} MiB, which is too long for a record"
                     )
         if pieces:
             yield b"".join(pieces)

@@ -58,8 +58,8 @@ _REMOVED = {
     "reader": "Tidewheel's own readers read all files",
     "cleansource": "Spark would remove files before anybody knows that their batch is committed. Remove files yourself, those "
     "that are older than the oldest checkpoint kept",
-    "mode": "a line that is no record stops the job, or goes to job.dead_letter(name, sink)",
-    "columnnameofcorruptrecord": "a line that is no record stops the job, or goes to job.dead_letter(name, sink)",
+    "mode": "a line that is not a record stops the job, or goes to job.dead_letter(name, sink)",
+    "columnnameofcorruptrecord": "a line that is not a record stops the job, or goes to job.dead_letter(name, sink)",
     "ignoremissingfiles": "a file that is gone before it was read stops the job",
     "ignorecorruptfiles": "a file that cannot be read stops the job",
     "enforceschema": "with header=True, columns are found by their names",

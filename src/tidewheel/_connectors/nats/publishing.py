@@ -186,9 +186,8 @@ async def _looked_up(target: Target) -> tuple[Published, int]:
         return msgspec.json.decode(message.data or b"", type=Published), int(message.seq or 0)
     except UNDECODABLE as error:
         raise CorruptError(
-            f"the message {message.seq} of the stream {target.stream}, under {target.marker}, is no marker "
-            f"({error}); something "
-            "else writes to this subject"
+            f"the message {message.seq} of the stream {target.stream}, under {target.marker}, is not a marker "
+            f"({error}); something else writes to this subject"
         ) from None
 
 

@@ -77,7 +77,9 @@ class Table:
         """Refuse a table that is not durable, or that has no unique constraint over the key."""
         (persistence, kind), *_ = connection.execute(_PERSISTENCE, {"table": self._regclass()}).fetchall()
         if kind not in ("r", "p"):
-            raise ConfigError(f"{self.name} is no ordinary table, but a view, an index, or a table of another server")
+            raise ConfigError(
+                f"{self.name} is not an ordinary table, but a view, an index, or a table of another server"
+            )
         if persistence != "p":
             raise ConfigError(
                 f"the table {self.name} is unlogged or temporary: after a crash it is empty, and the job would not "

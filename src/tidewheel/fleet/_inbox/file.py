@@ -324,7 +324,7 @@ class FileInbox(Inbox):
         if locked:
             # No process is writing it, so it is damaged; the entries of the newest file determine the end.
             return 0
-        raise CorruptError(f"{self._folder}/end does not match its checksum; open the inbox again to mend it")
+        raise CorruptError(f"{self._folder}/end does not match its checksum; open the inbox again to repair it")
 
     def _move_end(self, end: int) -> None:
         raw = struct.pack("<Q", end)
