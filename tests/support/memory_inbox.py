@@ -24,24 +24,23 @@ class MemoryInbox(Inbox):
         self.appends = 0
         self.before: Callable[[], None] = lambda: None
         self.after: Callable[[], None] = lambda: None
-        self._marks: dict[str, tuple[str, dict[int, int]]] = {}
+        self._marks: dict[str, dict[int, tuple[str, int]]] = {}
         self._lock = threading.Lock()
 
     def append(self, producer, session, blocks):
         self.appends += 1
         self.before()
         with self._lock:
-            known_session, known = self._marks.get(producer, ("", {}))
+            known = self._marks.setdefault(producer, {})
             for block in blocks:
-                if not is_duplicate(block, session, (known_session, known.get(block.shard, 0)), producer, self.url):
+                if not is_duplicate(block, session, known.get(block.shard, ("", 0)), producer, self.url):
                     self.log.append(Stored(self._next, producer, block))
                     self._next += 1
-                    known[block.shard] = block.last
-            self._marks[producer] = (session, known)
+                    known[block.shard] = (session, block.last)
         self.after()
 
     def marks(self, producer):
-        return dict(self._marks.get(producer, ("", {}))[1])
+        return {shard: number for shard, (_, number) in self._marks.get(producer, {}).items()}
 
     def start(self):
         return dict.fromkeys(range(self.n_shards), 0)

@@ -63,6 +63,19 @@ def test_left_out_numbers_and_another_session_are_refused(inbox):
     assert len(whole(inbox)) == 2
 
 
+def test_each_shard_remembers_which_session_stored_its_last_event(inbox, url):
+    inbox.append("p", "s", [block(0, 1, b"s")])
+    inbox.append("p", "t", [block(1, 1, b"t")])
+    inbox.trim(inbox.end(range(4)))
+    with open_inbox(url) as other:
+        for opened in (inbox, other):
+            with pytest.raises(InboxError, match="another program uses the same producer name"):
+                opened.append("p", "t", [block(0, 1, b"new")])
+            opened.append("p", "s", [block(0, 1, b"s")])
+            opened.append("p", "t", [block(1, 1, b"t")])
+    assert whole(inbox) == []
+
+
 def test_many_blocks_are_read_in_pieces_and_a_limit_cuts_them(inbox, monkeypatch):
     monkeypatch.setattr("tidewheel.fleet._inbox.with_nats.inbox._FETCH", 20)
     with Router(inbox, "p", max_waiting=8) as router:

@@ -69,6 +69,25 @@ def test_left_out_numbers_and_another_session_are_refused(inbox):
     inbox.append("p", "t", [block(0, 3, b"3")])
 
 
+@pytest.mark.parametrize("segment", [1, 64 * 2**20], ids=["a file for each append", "one file"])
+def test_each_shard_remembers_which_session_stored_its_last_event(tmp_path, segment):
+    """Otherwise new events of one session would pass for repeated events of the other, and be dropped without an error."""
+    with FileInbox(f"{tmp_path}/inbox", 4, segment_bytes=segment) as inbox:
+        inbox.append("p", "s", [block(0, 1, b"s")])
+        inbox.append("p", "t", [block(1, 1, b"t")])
+        for opened in (inbox, again(inbox)):
+            with pytest.raises(InboxError, match="another program uses the same producer name"):
+                opened.append("p", "t", [block(0, 1, b"new")])
+            opened.append("p", "s", [block(0, 1, b"s")])
+            opened.append("p", "t", [block(1, 1, b"t")])
+        inbox.append("p", "t", [block(0, 2, b"t")])
+        for opened in (inbox, again(inbox)):
+            with pytest.raises(InboxError, match="another program uses the same producer name"):
+                opened.append("p", "s", [block(0, 2, b"new")])
+            opened.append("p", "t", [block(0, 2, b"t")])
+        assert [(b.block.shard, b.block.first) for b in whole(inbox)] == [(0, 1), (1, 1), (0, 2)]
+
+
 @given(st.lists(st.tuples(st.sampled_from("pq"), st.sets(st.integers(0, 3), min_size=1)), max_size=30))
 def test_any_appends_over_many_files_read_back_as_they_were(tmp_path_factory, appends):
     with FileInbox(str(tmp_path_factory.mktemp("inbox")), 4, segment_bytes=200) as inbox:

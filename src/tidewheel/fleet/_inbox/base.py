@@ -201,7 +201,7 @@ def marks_s(producer: str) -> float:
 
 
 def is_duplicate(block: Block, session: str, mark: tuple[str, int], producer: str, where: str) -> bool:
-    """Return whether a block is already stored, given the session and number of the producer's last stored event.
+    """Return whether a block is already stored, given the session and number of the producer's last event in the shard.
 
     Sessions of one producer must be kept apart: otherwise new events of the second would be dropped as duplicates of
     the first.

@@ -11,7 +11,7 @@ are not needed to detect repeated events. An entry with a producer and no blocks
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -47,12 +47,28 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Mark(msgspec.Struct, array_like=True):
-    """The marks of a producer: its session, its last number in each shard, and the time of its last append."""
+    """The marks of a producer: its last session, its last number in each shard, and the time of its last append."""
 
     session: str
     last: dict[int, int]
     at: float = 0.0
     """Seconds since 1970; 0 if unknown."""
+    sessions: dict[int, str] = {}
+    """The session that stored the last number of a shard, if it was an earlier one. Older versions ignore this field."""
+
+    def of(self, shard: int) -> tuple[str, int]:
+        """Return the session and the number of the last event in a shard."""
+        return self.sessions.get(shard, self.session), self.last.get(shard, 0)
+
+    def add(self, session: str, last: Iterable[tuple[int, int]], at: float) -> None:
+        """Record the last numbers, by shard, that a session has appended."""
+        if session != self.session:
+            found = {shard: self.of(shard)[0] for shard in self.last}
+            self.sessions = {shard: earlier for shard, earlier in found.items() if earlier != session}
+        self.session, self.at = session, at
+        for shard, number in last:
+            self.last[shard] = number
+            self.sessions.pop(shard, None)
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True):

@@ -247,7 +247,7 @@ class FileInbox(Inbox):
 
     def _is_stored(self, producer: str, session: str, block: Block, mark: Mark | None) -> bool:
         # The producer is new, or sent nothing for so long that its marks have expired.
-        known = (session, block.first - 1) if mark is None else (mark.session, mark.last.get(block.shard, 0))
+        known = (session, block.first - 1) if mark is None else mark.of(block.shard)
         return is_duplicate(block, session, known, producer, self.url)
 
     def _write(self, end: int, entry: Sequence[Bytes]) -> int:
@@ -295,9 +295,7 @@ class FileInbox(Inbox):
         self._known = end
 
     def _note(self, producer: str, session: str, last: Iterator[tuple[int, int]], at: float) -> None:
-        mark = self._marks.setdefault(producer, Mark(session, {}))
-        mark.session, mark.at = session, at
-        mark.last.update(last)
+        self._marks.setdefault(producer, Mark(session, {})).add(session, last, at)
 
     def _begin_segment(self, end: int) -> int:
         """Begin a new file with the marks that are still needed; return the new end."""
