@@ -28,20 +28,24 @@ class InboxServer:
         self.next = 1
         self.begins = dict.fromkeys(range(n_shards), 1)
         """The position before which the blocks of each shard are deleted."""
-        self.marks: dict[str, tuple[str, dict[int, int]]] = {}
+        self.marks: dict[str, dict[int, tuple[str, int]]] = {}
+        """By producer and shard, the session and number of the last event."""
 
     def append(self, producer: str, session: str, block: Block) -> None:
         """Store a block, unless it is stored."""
-        found = self.marks.get(producer)
-        known = {} if found is None else found[1]
-        mark = (session, block.first - 1) if found is None else (found[0], known.get(block.shard, 0))
+        known = self.marks.get(producer)
+        mark = (session, block.first - 1) if known is None else known.get(block.shard, ("", 0))
         if is_duplicate(block, session, mark, producer, URL):
             sometimes("block was stored already")
             return
         data = Block(block.shard, block.first, block.count, bytes(block.data), block.through)
         self.blocks.append((self.world.now, Stored(self.next, producer, data)))
         self.next += 1
-        self.marks[producer] = (session, {**known, block.shard: block.last})
+        self.marks.setdefault(producer, {})[block.shard] = session, block.last
+
+    def last(self, producer: str) -> dict[int, int]:
+        """Return the number of the last event of a producer, by shard."""
+        return {shard: number for shard, (_, number) in self.marks.get(producer, {}).items()}
 
     def trim(self, below: Mapping[int, int], age: float) -> None:
         """Delete blocks before these positions that are old enough."""
@@ -70,7 +74,7 @@ class SimulatedInbox(Inbox):
             self._call("append", lambda block=block: self._server().append(producer, session, block), True)
 
     def marks(self, producer: str) -> dict[int, int]:
-        return dict(self._call("marks", lambda: dict(self._server().marks.get(producer, ("", {}))[1])))
+        return dict(self._call("marks", lambda: self._server().last(producer)))
 
     def forget(self, producer: str) -> None:
         self._call("forget", lambda: self._server().marks.pop(producer, None), True)
