@@ -213,8 +213,8 @@ def is_duplicate(block: Block, session: str, mark: tuple[str, int], producer: st
         return True
     raise InboxError(
         f"producer {producer!r} sent the events {block.first} to {block.last} for shard {block.shard} of {where}, "
-        "where its last "
-        f"stored one is {known}: another program uses the same producer name; give each its own, or stop the other one"
+        f"where its last stored one is {known}: another program uses the same producer name, or an earlier run of this one "
+        "stored events late; give each program its own name, or start this one again"
     )
 
 
