@@ -2,8 +2,9 @@
 
 A message is a block; its subject is `name.shard.producer`, its position is its sequence in the stream, and its stamp is
 in a header. A message names the expected last sequence of its subject, so the server rejects a block that is sent
-twice, however late: there is no time window. After a rejection, the inbox reads the last block of the subject to find
-out what is stored. The marks of deleted blocks are kept in a second stream.
+twice, however late, unless it was the first of its subject and all messages of the subject were deleted meanwhile.
+After a rejection, the inbox reads the last block of the subject to find out what is stored. The marks of deleted blocks
+are kept in a second stream.
 """
 
 from __future__ import annotations
