@@ -333,7 +333,7 @@ def test_b8_the_same_from_the_shell(local):
     assert "all good" in cli("checkpoints", "verify", "orders", "-s", local)
     assert "checkpoint 6" in cli("checkpoints", "savepoint", "orders", "mine", "-s", local)
     assert "begins at 7" in cli("checkpoints", "fork", "orders", "mine", "theirs", "-s", local)
-    assert "restored to 3 as 7" in cli("checkpoints", "restore", "orders", "3", "-s", local)
+    assert "checkpoint 3 is restored, as commit 7" in cli("checkpoints", "restore", "orders", "3", "-s", local)
     assert "would go" in cli("checkpoints", "gc", "orders", "-s", local, "--dry-run")
     assert "0 files" in cli("checkpoints", "gc", "orders", "-s", local)
     assert "before the job's first batch" in cli("checkpoints", "restore", "orders", "1", "-s", local)
@@ -341,7 +341,7 @@ def test_b8_the_same_from_the_shell(local):
     assert "restored to checkpoint 1" in (told := cli(*looked_up, status=1)), told
     assert "the savepoint before-restore-8" in told
     assert cli(*looked_up, "--at", "before-restore-8")
-    assert "restored to 7 as 9" in cli(
+    assert "checkpoint 7 is restored, as commit 9" in cli(
         "checkpoints", "restore", "orders", "before-restore-8", "-s", local, "--keep-output"
     )
     store = open_store(local).at("orders")

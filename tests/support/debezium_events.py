@@ -7,6 +7,8 @@ import random
 from typing import Any
 
 NOW = 1_767_225_600_000
+_WITHOUT_NULLS = 10
+"""The first changes of a history, whose rows have no nulls."""
 """The time of the first change, in milliseconds."""
 
 
@@ -32,13 +34,21 @@ def tombstone(id: int) -> dict[str, bytes | None]:
 
 
 def history(seed: int, changes: int, ids: int = 6) -> tuple[list[dict[str, Any]], dict[int, dict[str, Any]]]:
-    """Return random messages, some of them sent twice as after a crash of the connector, and the rows of the table after them."""
+    """Return random messages, some of them sent twice as after a crash of the connector, and the rows of the table after them.
+
+    The first rows have no nulls: a sink that creates its table takes the columns of its first batch, and a column with only
+    nulls has no type.
+    """
     chance = random.Random(seed)
     table: dict[int, dict[str, Any]] = {}
     sent: list[dict[str, Any]] = []
     for number in range(changes):
         id, at = chance.randrange(ids), NOW + number
-        row = {"id": id, "name": chance.choice("abc"), "cents": chance.choice([None, number])}
+        row = {
+            "id": id,
+            "name": chance.choice("abc"),
+            "cents": chance.choice([None, number]) if number >= _WITHOUT_NULLS else number,
+        }
         if id in table and chance.random() < 0.3:
             del table[id]
             again = [message("d", row, at=at), tombstone(id)]

@@ -10,14 +10,11 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from tidewheel._doctor import hosts
 from tidewheel._doctor import store as stores
 from tidewheel._doctor.finding import Finding, fine, missing, timed
 from tidewheel._spark.cluster import default_parallelism, is_connect, master_of
-from tidewheel._spark.diagnosis import readable
+from tidewheel._spark.diagnosis import SPARK_ERRORS, readable
 from tidewheel._spark.hosts import NEEDED, warned_of_waiting
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.session import session
@@ -60,7 +57,7 @@ def examine(
             return
         try:
             yield from _on_spark(started, needed, local, store if usable else None, folder)
-        except (Py4JError, PySparkException) as error:
+        except SPARK_ERRORS as error:
             yield missing("Spark", str(readable(error, "a job on the hosts")))
         if spark is None and is_connect(started):
             started.stop()  # The JVM of a classic session ends with this process.

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from tidewheel._spark import jvm
 from tidewheel._spark.failures import disk_full, summary_line, text_of, worker_crashed, worker_start_timed_out
 from tidewheel._spark.hosts import explained
 from tidewheel._spark.worker_deaths import last_death
 from tidewheel.errors import TidewheelError
+
+SPARK_ERRORS = (Py4JError, PySparkException)
+"""The errors that calls of Spark raise."""
 
 
 def cause(error: Exception) -> str | None:

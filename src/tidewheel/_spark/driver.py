@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.util import InheritableThread
 
@@ -49,7 +47,7 @@ from tidewheel._operators.time_checks import clock_warnings
 from tidewheel._spark import jvm
 from tidewheel._spark.batch_tasks import BatchTasks, rows_of
 from tidewheel._spark.cluster import JobGroup, default_parallelism, is_connect, master_of, most_tasks, request_executors
-from tidewheel._spark.diagnosis import cause, readable
+from tidewheel._spark.diagnosis import SPARK_ERRORS, cause, readable
 from tidewheel._spark.failures import summary_line
 from tidewheel._spark.frame_reader import FrameReader
 from tidewheel._spark.hosts import check_hosts
@@ -167,7 +165,7 @@ class Driver:
             failed = False  # It had not begun.
         except BaseException as error:
             if not self._was_stopped_with_spark(error):
-                shown = self._readable(error) if isinstance(error, Py4JError | PySparkException | OSError) else error
+                shown = self._readable(error) if isinstance(error, (*SPARK_ERRORS, OSError)) else error
                 self.reporter.failed(shown, self.failed_batch)
                 if shown is error:
                     raise

@@ -9,8 +9,6 @@ import tempfile
 from collections.abc import Iterator
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidewheel._checkpoint.names import folder
@@ -18,7 +16,7 @@ from tidewheel._engine.plan import Plan
 from tidewheel._engine.replay_runtime import Place, Runtime
 from tidewheel._engine.task_runner import TaskRunner
 from tidewheel._spark.cluster import default_parallelism, master_of
-from tidewheel._spark.diagnosis import readable
+from tidewheel._spark.diagnosis import SPARK_ERRORS, readable
 from tidewheel._spark.hosts import check_hosts
 from tidewheel._spark.masters import check_reachable, is_local
 from tidewheel._spark.options import RunOptions
@@ -56,7 +54,7 @@ class SparkRuntime(Runtime):
                     yield url, local
                 finally:
                     _remove_everywhere(spark, local)
-        except (Py4JError, PySparkException) as error:
+        except SPARK_ERRORS as error:
             raise readable(error, f"the replay of job {job!r}") from error
 
     def tasks(self, plan: Plan) -> TaskRunner:

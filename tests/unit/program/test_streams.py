@@ -232,13 +232,13 @@ def test_named_branches_are_attributes_and_a_misspelt_one_is_reported():
 @pytest.mark.parametrize("step", ["stateful_map", "stateful_op", "reduce"])
 def test_an_upgrade_with_a_wrong_signature_is_refused_with_an_example(step, upgrade):
     function = {"reduce": lambda one, other: one}.get(step, lambda first, second, third: None)
-    told = r"step 'x': upgrade= is called with a stored state .*lambda state, version: .*(cannot be|no function)"
+    told = r"step 'x': upgrade= is called with a stored state .*lambda state, version: .*(cannot be|is not a function)"
     with pytest.raises(GraphError, match=told):
         getattr(source(job()).key_by("k", "user"), step)("x", function, version=2, upgrade=upgrade)
 
 
 def test_an_invalid_upgrade_is_shown_shortened():
     keyed = source(job()).key_by("k", "user")
-    with pytest.raises(GraphError, match="no function") as refused:
+    with pytest.raises(GraphError, match="is not a function") as refused:
         keyed.stateful_map("x", lambda first, second, third: None, version=2, upgrade=dict.fromkeys(range(9999)))
     assert len(str(refused.value)) < 600
