@@ -46,6 +46,8 @@ from tidewheel.sources import files
 _VALUE = 1000
 _LOADED = 50_000
 """How many keys a file of the first load has."""
+_LOADED_AT_ONCE = 2_500_000
+"""How many keys are in the files that are on the disk together."""
 _CHANGED = 10_000
 _COMMITS, _UNREAD = 10, 20
 _SPARK_GB = 1.0
@@ -126,12 +128,14 @@ class Bench:
             raise SystemExit(f"failed: {' '.join(self.command(*more))}")
 
     def load(self, *more: str) -> None:
-        """Fill the state, and remove the files that it was read from."""
-        for low in range(0, self.keys, _LOADED):
-            self.write(np.arange(low, min(low + _LOADED, self.keys)))
-        self.finish("--until", "caught-up", *more)
-        shutil.rmtree(self.folder / "in")
-        (self.folder / "in").mkdir()
+        """Fill the state, and remove the files that it was read from, as far as the disk needs the room."""
+        for first in range(0, self.keys, _LOADED_AT_ONCE):
+            keys = np.arange(first, min(first + _LOADED_AT_ONCE, self.keys))
+            for low in range(0, len(keys), _LOADED):
+                self.write(keys[low : low + _LOADED])
+            self.finish("--until", "caught-up", *more)
+            shutil.rmtree(self.folder / "in")
+            (self.folder / "in").mkdir()
 
     @contextlib.contextmanager
     def running(self, *more: str) -> Iterator[None]:

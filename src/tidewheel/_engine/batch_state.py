@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from xxhash import xxh64_intdigest
 
@@ -11,12 +12,13 @@ from tidewheel._checkpoint.manifest import Manifest
 from tidewheel._checkpoint.names import CHAIN, folder
 from tidewheel._checkpoint.pages import PageReader
 from tidewheel._checkpoint.shard_map import ShardMap
-from tidewheel._checkpoint.state_files import file_store, shard_by_shard_opener
+from tidewheel._checkpoint.state_files import file_store, range_reader, shard_by_shard_opener
 from tidewheel._core import faults
 from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.report import Visits
 from tidewheel._engine.shards import task_of
 from tidewheel._state.bounded_files import BoundedFiles
+from tidewheel._state.key_lookup import KeyLookup
 from tidewheel._state.key_run import KeyRun
 from tidewheel._state.local_copies import LocalCopies, folder_name
 from tidewheel._state.references import PartRef
@@ -31,6 +33,8 @@ DELTA_WRITTEN = faults.declare("task.delta-written", "a task's delta is durable"
 
 _PAGE, _ENTRY = 4096, 10
 """The bytes of a page of a local copy, and the bytes that an entry needs in addition to its key and value."""
+_HELD_INDEXES = 128 << 20
+"""The maximum size of the indexes of state files that a process keeps."""
 _COUNTED = 64
 """About how many shards are counted in a batch."""
 
@@ -55,7 +59,8 @@ class BatchState:
             copies = LocalCopies.at(local_folder(spec.local, spec.stream, manifest.lineage))
             fetch = shard_by_shard_opener(self._store, spec.stream)
             awake = {table: frozenset(filter(self._is_mine, shards)) for table, shards in spec.awake.items()}
-            self._opened = TaskState(spec.n_shards, spec.base, manifest.shards, copies, fetch, awake, spec.run)
+            lookup = partial(_key_lookup, spec, self._store)
+            self._opened = TaskState(spec.n_shards, spec.base, manifest.shards, copies, fetch, awake, spec.run, lookup)
         return self._opened
 
     def shards(self) -> list[int]:
@@ -66,7 +71,7 @@ class BatchState:
     def update_copies(self) -> None:
         """Bring the local copies of the task's shards up to date."""
         for shard in self.shards():
-            self.opened.reader(shard)
+            self.opened.update_copy(shard)
 
     def all_shards(self) -> list[int]:
         """Return the shards of this task that the run has."""
@@ -110,8 +115,10 @@ class BatchState:
         turns = max(1, self._spec.n_shards // _COUNTED)
         sizes: dict[str, dict[int, tuple[int, int]]] = {}
 
+        by_block = self._opened.by_block
+
         def is_counted(shard: int) -> bool:
-            return (shard + self._spec.sequence) % turns == 0
+            return (shard + self._spec.sequence) % turns == 0 and shard not in by_block
 
         for shard, table, keys, used in self._opened.sizes(is_counted):
             _add(sizes, shard, table, keys, used)
@@ -167,6 +174,18 @@ def _add(sizes: dict[str, dict[int, tuple[int, int]]], shard: int, table: str, k
 def local_folder(local: str, job: str, lineage: str) -> str:
     """Return the folder of a job's local copies on this host."""
     return f"{local}/{folder_name(job, lineage)}"
+
+
+_lookups: dict[tuple[str, str], KeyLookup] = {}
+
+
+def _key_lookup(spec: BatchSpec, store: Store) -> KeyLookup:
+    """Return this process's look-up in the job's state files; it keeps their indexes for the next batch."""
+    known = (spec.state, spec.stream)
+    if known not in _lookups:
+        _lookups.clear()
+        _lookups[known] = KeyLookup(range_reader(store, spec.stream), held_bytes=_HELD_INDEXES)
+    return _lookups[known]
 
 
 _manifests: dict[tuple[str, str, int, int], Manifest] = {}

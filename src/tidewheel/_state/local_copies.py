@@ -55,7 +55,7 @@ class LocalCopies:
 
     def __init__(self, folder: str | Path, limits: CopyLimits = _LIMITS) -> None:
         self.folder = Path(folder)
-        self._limits = limits
+        self.limits = limits
         self._shards: dict[int, ShardCopy] = {}
 
     @classmethod
@@ -80,7 +80,7 @@ class LocalCopies:
             with self._lock:
                 copy = self._shards.get(number)
                 if copy is None:
-                    copy = self._shards[number] = ShardCopy(self.folder, number, self._limits)
+                    copy = self._shards[number] = ShardCopy(self.folder, number, self.limits)
         return copy
 
     def close(self) -> None:

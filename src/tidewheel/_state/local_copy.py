@@ -59,6 +59,8 @@ class CopyLimits(msgspec.Struct, frozen=True):
     """The first size of the memory map, in bytes: 65,536 of them fit in a process. It grows with the state."""
     fetched_ahead: int = 64 << 20
     """How many bytes of missing parts are read before the write transaction begins."""
+    stale_bytes: int = 64 << 20
+    """How many bytes the stale copies of a task take in during a batch; the other stale shards are read by block."""
     many_keys: int = 2000
     many_pages: int = 512
     """After applying more keys than this to a larger environment, it is reopened, which releases memory."""
@@ -89,6 +91,12 @@ class ShardCopy:
         """The sequence of the newest commit in the copy; 0 if it is empty."""
         return _sequence(self._applied())
 
+    def behind(self, parts: ShardParts, sequence: int, run: str = "") -> int:
+        """Return how many bytes `catch_up` would take in if the copy is stale; 0 if it lacks at most the newest commit."""
+        applied = self._applied()
+        todo = self._missing_parts(parts, sequence, applied, run)
+        return sum(part.bytes for part in todo.parts) if _is_stale(todo, applied) else 0
+
     def catch_up(self, parts: ShardParts, sequence: int, fetch: Fetch, run: str = "") -> int:
         """Bring the copy to the state of the manifest `sequence`, which names these parts of the shard.
 
@@ -103,8 +111,7 @@ class ShardCopy:
             self._reopen()
         applied, lacked, self.was_stale = self._applied(), 0, False
         while todo := self._missing_parts(parts, sequence, applied, run):
-            older = len({part.sequence for part in todo.parts}) > 1
-            self.was_stale |= older or todo.replace or applied is None
+            self.was_stale |= _is_stale(todo, applied)
             contents = _Contents(self.number, todo.parts, fetch, self._limits.fetched_ahead)
             applied = self._apply(parts, sequence, run, applied, todo, contents)
             lacked += sum(part.bytes for part in todo.parts)
@@ -338,6 +345,12 @@ class _Contents:
         file = self._files.get(part) or self._fetch(part.file)
         fetched = self._fetched.get(part) or file.read(self._shard)
         return (file.decode(entry, data) for entry, data in fetched)
+
+
+def _is_stale(todo: Missing, applied: Applied | None) -> bool:
+    """Return whether more is missing than the shard's newest commit: other hosts have worked on it."""
+    older = len({part.sequence for part in todo.parts}) > 1
+    return bool(todo) and (older or todo.replace or applied is None)
 
 
 def _sequence(applied: Applied | None) -> int:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import struct
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from heapq import merge
 from io import BytesIO
 from itertools import islice
 from math import ceil
-from operator import itemgetter, lt
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from operator import attrgetter, itemgetter, lt
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import zstandard
@@ -60,6 +60,7 @@ _LEVEL = 1
 _MIN_COMPRESSED = 64
 _SAMPLES = 32
 _MAX_NAME = 500
+_first_key = attrgetter("first_key")
 
 
 class Absent(Enum):
@@ -89,6 +90,14 @@ class Block(NamedTuple):
         if not self.dropped:
             return pairs
         return merge(pairs, ((key, None) for key in self.dropped), key=itemgetter(0))
+
+    def find(self, key: bytes) -> bytes | Absent:
+        """Return the value of a key, `DROPPED` or `MISSING`."""
+        at = bisect_left(self.keys, key)
+        if at < len(self.keys) and self.keys[at] == key:
+            return self.values[at]
+        at = bisect_left(self.dropped, key)
+        return Absent.DROPPED if at < len(self.dropped) and self.dropped[at] == key else Absent.MISSING
 
 
 class IndexEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -271,6 +280,12 @@ class StateFile:
         entries = self._shards.get(shard, [])
         return entries if table is None else [entry for entry in entries if self._tables[entry.table] == table]
 
+    def entries_within(self, shard: int, table: Table, start: bytes, stop: bytes | None) -> list[IndexEntry]:
+        """Return the index entries of the blocks that may have keys with `start <= key < stop`."""
+        entries = self.entries(shard, table)
+        low = max(0, bisect_right(entries, start, key=_first_key) - 1)
+        return entries[low : None if stop is None else bisect_left(entries, stop, key=_first_key)]
+
     def parts(self, sequence: int) -> dict[int, PartRef]:
         """Return the part of each shard in this file."""
         return parts_of([entry for entries in self._shards.values() for entry in entries], self.ref, sequence)
@@ -279,21 +294,23 @@ class StateFile:
         """Return the tables of a shard, sorted."""
         return sorted({self._tables[entry.table] for entry in self.entries(shard)})
 
-    def blocks(self, shard: int, table: Table | None = None, read_bytes: int = READ_BYTES) -> Iterator[Block]:
+    def blocks(self, shard: int, table: Table | None = None) -> Iterator[Block]:
         """Yield the decoded blocks of a shard, or of one of its tables; within a table, keys ascend."""
-        for entry, data in self.read(shard, table, read_bytes):
+        for entry, data in self.read(shard, table):
             yield self.decode(entry, data)
 
-    def read(
-        self, shard: int, table: Table | None = None, read_bytes: int = READ_BYTES
-    ) -> Iterator[tuple[IndexEntry, memoryview]]:
-        """Yield the unchecked bytes of a shard's blocks, for `decode`. Each read has up to `read_bytes`, or one block."""
-        for run in _adjacent(self.entries(shard, table), read_bytes):
-            start = run[0].offset
-            length = run[-1].offset + run[-1].length - start
-            data = memoryview(self._read_range(self.ref.name, start, length))
-            for entry in run:
-                yield entry, data[entry.offset - start : entry.offset - start + entry.length]
+    def read(self, shard: int, table: Table | None = None) -> Iterator[tuple[IndexEntry, memoryview]]:
+        """Yield the unchecked bytes of a shard's blocks, for `decode`. Each read has up to `READ_BYTES`, or one block."""
+        for run in adjacent(self.entries(shard, table), READ_BYTES):
+            yield from self.read_together(run)
+
+    def read_together(self, run: Sequence[IndexEntry]) -> Iterator[tuple[IndexEntry, memoryview]]:
+        """Yield the unchecked bytes of blocks that are near each other, from one read."""
+        start = run[0].offset
+        length = run[-1].offset + run[-1].length - start
+        data = memoryview(self._read_range(self.ref.name, start, length))
+        for entry in run:
+            yield entry, data[entry.offset - start : entry.offset - start + entry.length]
 
     def decode(self, entry: IndexEntry, data: memoryview) -> Block:
         """Decode the bytes of a block; raise `CorruptError` if they are damaged."""
@@ -316,20 +333,19 @@ class StateFile:
             for key, value in block.items():
                 yield block.table, key, value
 
-    def get(self, shard: int, table: Table, key: bytes) -> bytes | Literal[Absent.DROPPED, Absent.MISSING]:
+    def get(self, shard: int, table: Table, key: bytes) -> bytes | Absent:
         """Return the value of a key, `DROPPED` or `MISSING`; reads one block."""
-        entries = self.entries(shard, table)
-        place = bisect_right(entries, key, key=lambda entry: entry.first_key) - 1
-        if place < 0:
+        entry = self.entry_of(self.entries(shard, table), key)
+        if entry is None:
             return MISSING
-        entry = entries[place]
-        data = memoryview(self._read_range(self.ref.name, entry.offset, entry.length))
-        _, keys, values, dropped = self.decode(entry, data)
-        at = bisect_left(keys, key)
-        if at < len(keys) and keys[at] == key:
-            return values[at]
-        at = bisect_left(dropped, key)
-        return DROPPED if at < len(dropped) and dropped[at] == key else MISSING
+        ((_, data),) = self.read_together([entry])
+        return self.decode(entry, data).find(key)
+
+    @staticmethod
+    def entry_of(entries: Sequence[IndexEntry], key: bytes) -> IndexEntry | None:
+        """Return the one of a table's entries whose block has the key, if any has it."""
+        place = bisect_right(entries, key, key=_first_key) - 1
+        return None if place < 0 else entries[place]
 
     def verify(self) -> int:
         """Read and check every block; return the number of keys, including deleted ones."""
@@ -386,12 +402,13 @@ def parts_of(entries: Sequence[IndexEntry], ref: FileRef, sequence: int) -> dict
     return {shard: PartRef(ref, sequence, length, keys) for shard, (length, keys) in sorted(sums.items())}
 
 
-def _adjacent(entries: Sequence[IndexEntry], read_bytes: int) -> Iterator[list[IndexEntry]]:
-    """Group adjacent blocks for one read, up to a size that fits in memory."""
+def adjacent(entries: Iterable[IndexEntry], read_bytes: int, gap: int = 0) -> Iterator[list[IndexEntry]]:
+    """Group neighbouring blocks for one read, up to a size that fits in memory, and with gaps of at most `gap` bytes."""
     run: list[IndexEntry] = []
     for entry in entries:
         if run and (
-            entry.offset != run[-1].offset + run[-1].length or entry.offset + entry.length - run[0].offset > read_bytes
+            not 0 <= entry.offset - run[-1].offset - run[-1].length <= gap
+            or entry.offset + entry.length - run[0].offset > read_bytes
         ):
             yield run
             run = []

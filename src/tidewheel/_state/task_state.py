@@ -7,11 +7,14 @@ that needs the shard. So a batch that fails, runs twice or is abandoned has no e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tidewheel._core.keys import shard_of_stored, to_stored
+from tidewheel._state.block_reader import BlockReader
 from tidewheel._state.codec import StateCodec
+from tidewheel._state.key_lookup import KeyLookup
 from tidewheel._state.keyed_state import KeyedState
 from tidewheel._state.local_copies import LocalCopies, ShardReader
 from tidewheel._state.raw_table import RawTable
@@ -24,6 +27,9 @@ from tidewheel._state.timers import TimerTable
 
 FILLED_COPIES = 32
 """How many copies a task fills before it closes them: LMDB uses 3 MB of lists for each open copy."""
+
+_BLOCK_SHARE = 2
+"""A copy is made when the blocks that are read instead have the bytes that it lacks, divided by this."""
 
 
 class TaskState:
@@ -38,11 +44,12 @@ class TaskState:
         fetch: Callable[[FileRef], StateFile],
         awake: Mapping[str, frozenset[int]] | None = None,
         run: str = "",
+        lookup: Callable[[], KeyLookup] | None = None,
     ) -> None:
         """Use the base manifest's sequence and parts; `fetch` opens a state file of the store.
 
         `run` is the token of the batch's run. `awake` has, by table of timers, the shards in which a timer may be due,
-        if known.
+        if known. If `lookup` is given, it looks up keys of stale shards, whose copies would take long to update.
         """
         self.n_shards = n_shards
         self.sequence = sequence
@@ -50,6 +57,7 @@ class TaskState:
         self._copies = copies
         self._fetch = fetch
         self._run = run
+        self._lookup = lookup
         self._awake = awake or {}
         self._readers: dict[int, ShardReader] = {}
         self._filled = 0
@@ -61,6 +69,8 @@ class TaskState:
         """The part of these bytes that went into stale copies."""
         self._visited: set[int] = set()
         self._stale: set[int] = set()
+        self.by_block: set[int] = set()
+        """The shards that were read by block, without a copy."""
         self._states: dict[str, KeyedState | RawTable | RowTable | SegmentTable | TimerTable] = {}
 
     @property
@@ -76,17 +86,38 @@ class TaskState:
             reader = self._readers[shard] = EmptyReader()
         if reader is None:
             self._relieve()
-            copy = self._copies.shard(shard)
-            parts = self.parts.get(shard, ShardParts())
-            lacked = copy.catch_up(parts, self.sequence, self._fetch, self._run)
-            self.caught_up += lacked
-            self._visited.add(shard)
-            if copy.was_stale:
-                self._stale.add(shard)
-                self.stale_bytes += lacked
-            self._filled += copy.was_filled
-            reader = self._readers[shard] = copy.begin()
+            reader = self._readers[shard] = self._by_block(shard) or self._copied(shard)
         return reader
+
+    def update_copy(self, shard: int) -> None:
+        """Bring the local copy of a shard up to date."""
+        if shard in self.parts and shard not in self._readers:
+            self._relieve()
+            self._readers[shard] = self._copied(shard)
+
+    def _copied(self, shard: int) -> ShardReader:
+        copy = self._copies.shard(shard)
+        lacked = copy.catch_up(self.parts[shard], self.sequence, self._fetch, self._run)
+        self.caught_up += lacked
+        self._visited.add(shard)
+        if copy.was_stale:
+            self._stale.add(shard)
+            self.stale_bytes += lacked
+        self._filled += copy.was_filled
+        return copy.begin()
+
+    def _by_block(self, shard: int) -> BlockReader | None:
+        """Return a reader without a copy, if the shard is stale and the task has updated enough stale copies."""
+        if self._lookup is None or self.stale_bytes < self._copies.limits.stale_bytes:
+            return None
+        parts = self.parts[shard]
+        behind = self._copies.shard(shard).behind(parts, self.sequence, self._run)
+        if not behind:
+            return None
+        self._visited.add(shard)
+        self._stale.add(shard)
+        self.by_block.add(shard)
+        return BlockReader(self._lookup(), parts, shard, behind // _BLOCK_SHARE, partial(self._copied, shard))
 
     def visits(self) -> tuple[int, int]:
         """Return how many shards with state the task has opened, and how many of these had a stale copy here, or none."""
@@ -97,7 +128,7 @@ class TaskState:
         """Close the other shards if together they use too much memory; later users get a new reader."""
         if self._filled >= FILLED_COPIES or self._copies.crowded():
             self._filled = 0
-            self._sizes.update((shard, _sizes(reader)) for shard, reader in self._readers.items())
+            self._sizes.update((shard, self._sizes_of(shard)) for shard in self._readers)
             self._close_readers()
             self._copies.relieve()
 
@@ -168,7 +199,7 @@ class TaskState:
         return len(stored) - reader.get_many(table, stored).count(None)
 
     def sizes(self, wanted: Callable[[int], bool]) -> Iterator[tuple[int, str, int, int]]:
-        """Yield shard, table, keys and bytes of the opened shards that are wanted, as of the base."""
+        """Yield shard, table, keys and bytes of the wanted shards that were opened, not by block, as of the base."""
         in_memory = {table: set[int]() for table, state in self._states.items() if isinstance(state, RowTable)}
         for state in self._states.values():
             if isinstance(state, RowTable):
@@ -177,10 +208,15 @@ class TaskState:
                     if wanted(size[0]):
                         yield size
         for shard in filter(wanted, {**self._sizes, **self._readers}):
-            reader = self._readers.get(shard)
-            for table, keys, used in self._sizes[shard] if reader is None else _sizes(reader):
+            for table, keys, used in self._sizes_of(shard):
                 if shard not in in_memory.get(table, ()):
                     yield shard, table, keys, used
+
+    def _sizes_of(self, shard: int) -> list[tuple[str, int, int]]:
+        reader = self._readers.get(shard)
+        if reader is None:
+            return self._sizes[shard]
+        return [] if shard in self.by_block else [(table, *reader.size(table)) for table in reader.tables()]
 
     def written(self, parts: Mapping[int, Sequence[PartRef]]) -> None:
         """Tell the tables which parts of the batch's delta have their changes."""
@@ -197,7 +233,3 @@ class TaskState:
         self._close_readers()
         for state in self._states.values():
             state.close()
-
-
-def _sizes(reader: ShardReader) -> list[tuple[str, int, int]]:
-    return [(table, *reader.size(table)) for table in reader.tables()]

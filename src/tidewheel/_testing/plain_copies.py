@@ -62,6 +62,10 @@ class PlainCopy(ShardCopy):
         self.tables: Tables = {}
         self._taken: Applied | None = None
 
+    def behind(self, parts: ShardParts, sequence: int, run: str = "") -> int:
+        missing = missing_parts(parts, sequence, self._taken, run)
+        return sum(part.bytes for part in missing.parts)
+
     def catch_up(self, parts: ShardParts, sequence: int, fetch: Callable[[FileRef], StateFile], run: str = "") -> int:
         missing = missing_parts(parts, sequence, self._taken, run)
         if missing.replace:

@@ -16,6 +16,7 @@ from tidewheel._core.keys import shard_of_stored
 from tidewheel._state import keyed_state, task_state
 from tidewheel._state.compaction import merge
 from tidewheel._state.key_batch import RefusedState
+from tidewheel._state.key_lookup import KeyLookup
 from tidewheel._state.keyed_state import KeyedState
 from tidewheel._state.local_copies import CopyLimits, LocalCopies
 from tidewheel._state.state_file import StateFile, StateFileWriter
@@ -30,14 +31,19 @@ TABLE = "sums"
 class Job:
     """A job's state over its commits: files in memory, local copies in a folder."""
 
-    def __init__(self, folder: Path, **limits: int) -> None:
-        self.copies = LocalCopies(folder, CopyLimits(**limits))
+    def __init__(self, folder: Path, is_cold: bool, **limits: int) -> None:
+        self.folder, self.is_cold = folder, is_cold
+        self.copies = LocalCopies(folder / "0", CopyLimits(stale_bytes=0 if is_cold else 1 << 30, **limits))
         self.files: dict[str, bytes] = {}
         self.parts: dict[int, ShardParts] = {}
         self.sequence = 0
 
     def task(self) -> TaskState:
-        return TaskState(N_SHARDS, self.sequence, self.parts, self.copies, self._fetch)
+        if self.is_cold:
+            self.copies.close()
+            self.copies = LocalCopies(self.folder / str(self.sequence), self.copies.limits)
+        lookup = KeyLookup(lambda name, start, length: self.files[name][start : start + length])
+        return TaskState(N_SHARDS, self.sequence, self.parts, self.copies, self._fetch, lookup=lambda: lookup)
 
     def commit(self, task: TaskState) -> dict[str, dict[Any, bytes | None]]:
         """Commit what a task changed, and return it by table and key."""
@@ -61,17 +67,19 @@ class Job:
 
 
 class Jobs:
-    def __init__(self, root: Path) -> None:
-        self.root, self.made = root, []
+    def __init__(self, root: Path, are_cold: bool) -> None:
+        self.root, self.are_cold, self.made = root, are_cold, []
 
     def __call__(self, **limits: int) -> Job:
-        self.made.append(Job(self.root / str(len(self.made)), **limits))
+        self.made.append(Job(self.root / str(len(self.made)), self.are_cold, **limits))
         return self.made[-1]
 
 
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    found = Jobs(tmp_path)
+@pytest.fixture(params=["copies", "blocks", "both"])
+def jobs(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
+    """Jobs whose tasks read local copies, or blocks of state files, or blocks first and then copies."""
+    monkeypatch.setattr(task_state, "_BLOCK_SHARE", 0.001 if request.param == "blocks" else 1)
+    found = Jobs(tmp_path, are_cold=request.param != "copies")
     yield found
     for job in found.made:
         job.copies.close()
@@ -330,6 +338,7 @@ def test_keys_of_several_types_of_number_are_refused(jobs, first, second):
     task.close()
 
 
+@pytest.mark.parametrize("jobs", ["copies"], indirect=True)
 def test_a_task_that_fills_many_copies_releases_them(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_state, "FILLED_COPIES", 2)
     job = jobs(many_keys=2, many_pages=0)
@@ -343,7 +352,7 @@ def test_a_task_that_fills_many_copies_releases_them(jobs: Jobs, monkeypatch: py
     task = job.task()
     for shard in range(N_SHARDS):
         task.reader(shard)
-    # After two of the four. What was let go of is counted as what is open.
+    # After two of the four. Released copies are counted like open ones.
     assert relieved == [1]
     assert {shard for shard, _, keys, _ in task.sizes(lambda shard: True) if keys} == set(range(N_SHARDS))
     states = task.keyed(TABLE, msgpack_codec(int), int)
