@@ -13,11 +13,11 @@ from typing import Any
 from tidewheel._doctor import hosts
 from tidewheel._doctor import store as stores
 from tidewheel._doctor.finding import Finding, fine, missing, timed
-from tidewheel._spark.cluster import default_parallelism, is_connect, master_of
+from tidewheel._spark.cluster import default_parallelism, master_of
 from tidewheel._spark.diagnosis import SPARK_ERRORS, readable
 from tidewheel._spark.hosts import NEEDED, warned_of_waiting
 from tidewheel._spark.masters import is_local
-from tidewheel._spark.session import session
+from tidewheel._spark.session import release, session
 from tidewheel._spark.shipping import ship
 from tidewheel._spark.versions import NEWEST_TESTED_PYTHON, check_python, check_version
 from tidewheel._storage import Store, open_store
@@ -59,8 +59,8 @@ def examine(
             yield from _on_spark(started, needed, local, store if usable else None, folder)
         except SPARK_ERRORS as error:
             yield missing("Spark", str(readable(error, "a job on the hosts")))
-        if spark is None and is_connect(started):
-            started.stop()  # The JVM of a classic session ends with this process.
+        if spark is None:
+            release(started, master)
     finally:
         if store is not None:
             with contextlib.suppress(TidewheelError):  # The finding about the store says why.

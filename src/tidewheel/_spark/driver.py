@@ -59,7 +59,7 @@ from tidewheel._spark.options import RunOptions
 from tidewheel._spark.program import Program
 from tidewheel._spark.progress import FIRST_BATCH, STANDBY, BatchProgress, RunResult
 from tidewheel._spark.restarts import Restarts
-from tidewheel._spark.session import is_own, session
+from tidewheel._spark.session import is_own, release, session
 from tidewheel._spark.shipping import ship
 from tidewheel._time.duration import MAX_TIME, seconds, seconds_or_none
 from tidewheel.errors import ConfigError, FencedError, StateError, TidewheelError
@@ -249,7 +249,10 @@ class Driver:
     def _start_spark(self) -> None:
         """Get a session, check that tasks can run where it runs them, send them their code, and load the sources."""
         self._enter("Spark")
+        self._with_session.close()
         self.spark = self.options.spark or session(self.options.master, self.options.conf)
+        if self.options.spark is None:
+            self._with_session.callback(release, self.spark, self.options.master)
         self._interrupts.take()
         check_reachable(self.job.name, self.job.state, master_of(self.spark), self.options.shared_state)
         self._enter("hosts")
@@ -263,7 +266,6 @@ class Driver:
         self._open_sources()
         self.program = Program(self.plan, self.spark, self.sources.schemas, self._limits)
         self._report_readers()
-        self._with_session.close()
         # Elsewhere, tasks run on hosts that were chosen for them.
         local = is_local(master_of(self.spark))
         self.tasks = BatchTasks(self.program, local=local)

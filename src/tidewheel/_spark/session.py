@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pyspark
@@ -98,10 +98,8 @@ def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
             f"{url} is a server of Spark Connect, whose client needs packages that are missing: {error}. Install them with "
             "pip install 'tidewheel[connect]'"
         ) from error
-    # The client would try for minutes.
-    address = urlsplit(url)
     try:
-        socket.create_connection((address.hostname or "", address.port or _CONNECT_PORT), _CONNECT_SECONDS).close()
+        _reach(url)
     except OSError as error:
         raise ConfigError(f"Spark Connect at {url} does not answer: {error}") from error
     try:
@@ -111,6 +109,24 @@ def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
     except PySparkException as error:
         raise ConfigError(f"Spark Connect at {url} refuses a session: {error}") from error
     return cast(SparkSession, own)  # It has all methods of a session that a batch needs.
+
+
+def release(spark: SparkSession, master: str | None) -> None:
+    """End a session that `session` returned for this master. One that is not of Spark Connect ends with the process."""
+    if is_remote(master):
+        try:
+            _reach(str(master))
+        except OSError:
+            # A client that is not closed would try to release the session when the process exits.
+            cast(Any, spark).client.close()
+        else:
+            spark.stop()
+
+
+def _reach(url: str) -> None:
+    """Raise an `OSError` if no server answers there: the client of Spark Connect would try for minutes."""
+    address = urlsplit(url)
+    socket.create_connection((address.hostname or "", address.port or _CONNECT_PORT), _CONNECT_SECONDS).close()
 
 
 def started(master: str | None, conf: Mapping[str, str]) -> SparkSession:

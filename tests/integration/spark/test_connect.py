@@ -14,8 +14,10 @@ import pytest
 
 from servers.connect_server import running_connect_server
 from servers.spark_cluster import python_without_tidewheel
+from servers.tcp_proxy import TcpProxy
 from tidewheel import Job, RunOptions, StoredJob
-from tidewheel._spark.session import session
+from tidewheel._spark import driver
+from tidewheel._spark.session import release, session
 from tidewheel.errors import ConfigError
 from tidewheel.sinks import collect
 from tidewheel.sources import dataframe, iterable
@@ -107,6 +109,23 @@ def test_tasks_on_the_server_run_the_code_of_the_program(tmp_path, server, pytho
             sys.modules.pop(name.removesuffix(".py"), None)
     assert [(record["rate"], record["python"], record["paths"]) for record in out.records] == [(7, str(python), [])] * 2
     assert not any(record["file"].startswith(str(folder)) or record["cwd"] == str(folder) for record in out.records)
+
+
+def test_the_session_of_a_run_that_failed_is_released(tmp_path, server, monkeypatch):
+    made = []
+    monkeypatch.setattr(driver, "session", lambda *options: made.append(session(*options)) or made[-1])
+    with pytest.raises(ConfigError, match="the tasks run on the hosts of Spark Connect"):
+        counting(tmp_path, collect()).run(until="end", options=RunOptions(master=server))
+    assert [each.is_stopped for each in made] == [True]
+
+
+def test_a_session_whose_server_is_gone_is_released_without_waiting(server):
+    with TcpProxy(int(server.rpartition(":")[2])) as proxy:
+        url = f"sc://127.0.0.1:{proxy.port}"
+        spark = session(url)
+    release(spark, url)
+    # Otherwise PySpark retries for ten minutes when the process exits.
+    assert spark.client.is_closed
 
 
 def test_a_streaming_dataframe_is_refused_with_the_way_forward(tmp_path, server):
