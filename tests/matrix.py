@@ -37,8 +37,8 @@ CLASSIC = (
 CONNECT = ("tests/integration/spark/test_connect.py",)
 # Spark before 4.2 leaves sockets to the garbage collector.
 TOLERATED = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-PYODIDE = "314"
-"""The version of the npm package of Pyodide, a CPython 3.14: where no such Python is installed, it runs the tests of bytecode."""
+WITHOUT = {"3.14": {"datasketches"}}
+"""Packages of the lock that have no wheel for a Python, and that the tests here do not use."""
 
 
 def python_of(version: str) -> str | None:
@@ -58,7 +58,8 @@ def environment(spark: str, version: str, python: str) -> Path:
     if not (folder / ".ready").exists():
         # Without hashes, which would then be needed for the other Spark too.
         pinned = re.findall(r"^([^\s#-][^\\\n]*)", (ROOT / "requirements/lock.txt").read_text(), re.M)
-        others = [line for line in pinned if not line.startswith("pyspark==")]
+        left_out = WITHOUT.get(version, set()) | {"pyspark"}
+        others = [line for line in pinned if line.partition("==")[0] not in left_out]
         subprocess.run([uv(), "venv", "--quiet", "--clear", "--python", python, folder], check=True)
         (folder / "requirements.txt").write_text("\n".join([*others, f"pyspark=={spark}.*"]))
         install = [uv(), "pip", "install", "--quiet", "--python", folder / "bin" / "python"]
@@ -86,19 +87,6 @@ def passes(python: Path, *arguments: str) -> bool:
     return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}).returncode == 0
 
 
-def bytecode_passes() -> bool | None:
-    """Run the tests of bytecode with Pyodide; None where it cannot be had."""
-    if (npm := shutil.which("npm")) is None:
-        return None
-    folder = CACHE / "pyodide"
-    folder.mkdir(parents=True, exist_ok=True)
-    if subprocess.run([npm, "install", "--silent", "--prefix", folder, f"pyodide@{PYODIDE}"]).returncode != 0:
-        return None
-    packages = next(path for path in sys.path if path.endswith("site-packages"))
-    runner = [ROOT / "tests/pyodide/run.mjs", folder / "node_modules/pyodide", ROOT, packages]
-    return subprocess.run(["node", *runner, *BYTECODE]).returncode == 0
-
-
 def said(passed: bool) -> str:
     return "passed" if passed else "FAILED"
 
@@ -121,11 +109,8 @@ def main() -> int:
         cells[f"{spark}/{version}"] = said(classic) + ("" if connect else ", Connect FAILED")
     found = {pair.partition("/")[0]: None for pair in cells}
     print("\n| Python |" + "".join(f" Spark {spark} |" for spark in found) + "\n|---|" + "---|" * len(found))
-    for version, python in pythons.items():
+    for version in pythons:
         row = [cells.get(f"{spark}/{version}", "–") for spark in found]
-        if python is None and (bytecode := bytecode_passes()) is not None:
-            row = [f"bytecode only: {said(bytecode)}"] * len(found)
-            cells[version] = row[0]
         print(f"| {version} | {' | '.join(row)} |")
     return int(any("FAILED" in cell for cell in cells.values()))
 
