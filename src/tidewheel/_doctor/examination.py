@@ -19,7 +19,7 @@ from tidewheel._spark.hosts import NEEDED, warned_of_waiting
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.session import release, session
 from tidewheel._spark.shipping import ship
-from tidewheel._spark.versions import NEWEST_TESTED_PYTHON, check_python, check_version
+from tidewheel._spark.versions import check_python, check_version
 from tidewheel._storage import Store, open_store
 from tidewheel.errors import TidewheelError
 
@@ -86,10 +86,7 @@ def python_version(version: tuple[int, ...]) -> Finding:
         check_python(version)
     except TidewheelError as error:
         return missing("Python", str(error))
-    untested = (
-        "" if version[:2] <= NEWEST_TESTED_PYTHON else "; Tidewheel accepts this version, but is not tested on it"
-    )
-    return fine("Python", f"{version[0]}.{version[1]} at {sys.executable}{untested}")
+    return fine("Python", f"{version[0]}.{version[1]} at {sys.executable}")
 
 
 def spark_version(version: str) -> Finding:

@@ -8,7 +8,6 @@ from tidewheel.errors import ConfigError
 
 OLDEST, NEWEST = (4, 0), (4, 3)
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
-NEWEST_TESTED_PYTHON = (3, 13)
 
 
 def check_version(version: str) -> None:
