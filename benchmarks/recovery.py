@@ -47,7 +47,7 @@ _VALUE = 1000
 _LOADED = 50_000
 """How many keys a file of the first load has."""
 _LOADED_AT_ONCE = 2_500_000
-"""How many keys are in the files that are on the disk together."""
+"""How many keys the input files have that are on the disk at the same time."""
 _CHANGED = 10_000
 _COMMITS, _UNREAD = 10, 20
 _SPARK_GB = 1.0
@@ -128,7 +128,7 @@ class Bench:
             raise SystemExit(f"failed: {' '.join(self.command(*more))}")
 
     def load(self, *more: str) -> None:
-        """Fill the state, and remove the files that it was read from, as far as the disk needs the room."""
+        """Fill the state in parts, and delete the input files of each part, so that the disk has room for the next."""
         for first in range(0, self.keys, _LOADED_AT_ONCE):
             keys = np.arange(first, min(first + _LOADED_AT_ONCE, self.keys))
             for low in range(0, len(keys), _LOADED):

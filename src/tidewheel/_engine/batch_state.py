@@ -112,10 +112,8 @@ class BatchState:
         """
         if self._opened is None:
             return {}
-        turns = max(1, self._spec.n_shards // _COUNTED)
+        turns, by_block = max(1, self._spec.n_shards // _COUNTED), self._opened.by_block
         sizes: dict[str, dict[int, tuple[int, int]]] = {}
-
-        by_block = self._opened.by_block
 
         def is_counted(shard: int) -> bool:
             return (shard + self._spec.sequence) % turns == 0 and shard not in by_block
@@ -182,10 +180,11 @@ _lookups: dict[tuple[str, str], KeyLookup] = {}
 def _key_lookup(spec: BatchSpec, store: Store) -> KeyLookup:
     """Return this process's look-up in the job's state files; it keeps their indexes for the next batch."""
     known = (spec.state, spec.stream)
-    if known not in _lookups:
+    lookup = _lookups.get(known)
+    if lookup is None:
         _lookups.clear()
-        _lookups[known] = KeyLookup(range_reader(store, spec.stream), held_bytes=_HELD_INDEXES)
-    return _lookups[known]
+        lookup = _lookups[known] = KeyLookup(range_reader(store, spec.stream), held_bytes=_HELD_INDEXES)
+    return lookup
 
 
 _manifests: dict[tuple[str, str, int, int], Manifest] = {}

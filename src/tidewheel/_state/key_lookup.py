@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
@@ -54,7 +54,7 @@ class KeyLookup:
         files = list(reversed(self.files(parts)))
         found = FoundBlocks(self, shard, table, keys)
         # Files in memory need no second round, so their keys need none.
-        while files and found.unread and self._is_whole(files[0].ref):
+        while files and found.unread and files[0].in_memory:
             found.add(files.pop(0))
             found.read()
         for file in files:
@@ -74,6 +74,11 @@ class KeyLookup:
         for ref, file in opened.items():
             self._keep(ref, file)
         return [file or opened[ref] for ref, file in held.items()]
+
+    def opening_bytes(self, refs: Iterable[FileRef]) -> int:
+        """Return about how many bytes it takes to open files."""
+        with self._lock:
+            return sum(self._tail_bytes(ref) for ref in refs if ref not in self._files)
 
     def at_once(self, work: Callable[[_Given], _Result], over: Sequence[_Given]) -> list[_Result]:
         """Call a function for all values, in threads; return the results in order."""
@@ -115,13 +120,15 @@ class FoundBlocks:
         self._values: list[bytes | None] = [None] * len(keys)
         self.unread = list(range(len(keys)))
         """The places of the keys whose newest value is unknown."""
-        self._files: list[tuple[StateFile, list[IndexEntry], dict[int, list[int]]]] = []
-        """Files, newest first: the blocks that may have keys, and by offset of a block the places of these keys."""
+        self._reads: list[tuple[StateFile, list[IndexEntry], dict[int, list[int]]]] = []
+        """Blocks to read together, of the newest file first, and by offset of a block the places of the keys it may have."""
+        self.size = 0
+        """How many bytes are read, with the gaps between blocks."""
 
     @property
-    def size(self) -> int:
-        """How many bytes of blocks `values` reads."""
-        return sum(block.length for _, blocks, _ in self._files for block in blocks)
+    def waits(self) -> bool:
+        """Whether `values` reads from the store."""
+        return any(not file.in_memory for file, _, _ in self._reads)
 
     def values(self) -> list[bytes | None]:
         """Return the value of each key, None if it has none."""
@@ -138,30 +145,33 @@ class FoundBlocks:
             if entry is not None:
                 blocks[entry.offset] = entry
                 places.setdefault(entry.offset, []).append(place)
-        if blocks:
-            self._files.append((file, [blocks[offset] for offset in sorted(blocks)], places))
+        for run in adjacent([blocks[offset] for offset in sorted(blocks)], _READ_BYTES, _GAP_BYTES):
+            self._reads.append((file, run, places))
+            self.size += run[-1].offset + run[-1].length - run[0].offset
 
     def read(self) -> None:
         """Read the blocks of the added files."""
-        reads = [
-            (file, run, places)
-            for file, blocks, places in self._files
-            for run in adjacent(blocks, _READ_BYTES, _GAP_BYTES)
-        ]
         unread = set(self.unread)
-        for (file, _, places), read in zip(reads, self._lookup.at_once(_read, reads), strict=True):
-            for entry, data in read:
-                wanted = unread.intersection(places[entry.offset])
-                if not wanted:
-                    continue
-                block = file.decode(entry, data)
-                for place in wanted:
-                    value = block.find(self._keys[place])
-                    if value is not Absent.MISSING:
-                        unread.discard(place)
-                        self._values[place] = value if isinstance(value, bytes) else None
+        for file, entry, data, places in self._blocks():
+            wanted = unread.intersection(places)
+            if not wanted:
+                continue
+            block = file.decode(entry, data)
+            for place in wanted:
+                value = block.find(self._keys[place])
+                if value is not Absent.MISSING:
+                    unread.discard(place)
+                    self._values[place] = value if isinstance(value, bytes) else None
         self.unread = sorted(unread)
-        self._files.clear()
+        self._reads.clear()
+
+    def _blocks(self) -> Iterator[tuple[StateFile, IndexEntry, memoryview, list[int]]]:
+        """Read the blocks, newest file first, so many at once that they fit in memory; yield them with their places."""
+        for start in range(0, len(self._reads), _THREADS):
+            some = self._reads[start : start + _THREADS]
+            for (file, _, places), read in zip(some, self._lookup.at_once(_read, some), strict=True):
+                for entry, data in read:
+                    yield file, entry, data, places[entry.offset]
 
 
 def _read(of: tuple[StateFile, list[IndexEntry], object]) -> list[tuple[IndexEntry, memoryview]]:

@@ -60,7 +60,7 @@ class CopyLimits(msgspec.Struct, frozen=True):
     fetched_ahead: int = 64 << 20
     """How many bytes of missing parts are read before the write transaction begins."""
     stale_bytes: int = 64 << 20
-    """How many bytes the stale copies of a task take in during a batch; the other stale shards are read by block."""
+    """After applying this many bytes to stale copies in a batch, a task reads its other stale shards by block."""
     many_keys: int = 2000
     many_pages: int = 512
     """After applying more keys than this to a larger environment, it is reopened, which releases memory."""
@@ -91,11 +91,11 @@ class ShardCopy:
         """The sequence of the newest commit in the copy; 0 if it is empty."""
         return _sequence(self._applied())
 
-    def behind(self, parts: ShardParts, sequence: int, run: str = "") -> int:
-        """Return how many bytes `catch_up` would take in if the copy is stale; 0 if it lacks at most the newest commit."""
+    def lacks(self, parts: ShardParts, sequence: int, run: str = "") -> tuple[PartRef, ...]:
+        """Return the parts that `catch_up` would apply if the copy is stale; none if it lacks at most the newest commit."""
         applied = self._applied()
         todo = self._missing_parts(parts, sequence, applied, run)
-        return sum(part.bytes for part in todo.parts) if _is_stale(todo, applied) else 0
+        return todo.parts if _is_stale(todo, applied) else ()
 
     def catch_up(self, parts: ShardParts, sequence: int, fetch: Fetch, run: str = "") -> int:
         """Bring the copy to the state of the manifest `sequence`, which names these parts of the shard.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
-from typing import NamedTuple
+from itertools import chain
 
 from tidewheel._state.key_run import KeyRun
 from tidewheel._state.state_file import BLOCK_BYTES, READ_BYTES, IndexEntry, Item, StateFile, Table, adjacent
@@ -30,39 +30,55 @@ def newest_items(
     holding = [file for file in files if file.entries(shard, table)]
     entries = [entry for file in holding for entry in file.entries(shard, table)]
     if len(holding) == 1:
-        return _Run(holding[0], entries).items(READ_BYTES)
+        return Run(holding[0], entries).items(READ_BYTES)
     if (
         twice is None
         and sum(entry.count for entry in entries) <= _SMALL_KEYS
         and sum(entry.raw_length for entry in entries) <= _SMALL_BYTES
     ):
         return _in_memory(holding, shard, table)
-    runs = [_Run(file, file.entries(shard, table)) for file in holding]
-    return _merged(runs, max(BLOCK_BYTES, _AHEAD_BYTES // len(runs)), twice)
+    runs = [Run(file, file.entries(shard, table)) for file in holding]
+    return _merged(runs, _read_bytes(runs), twice)
 
 
-def newest_within(
-    files: Sequence[StateFile], shard: int, table: Table, start: bytes, stop: bytes | None
-) -> Iterator[Item]:
-    """Yield the items with `start <= key < stop` as `newest_items` does, without reading many blocks ahead."""
-    found = [_Run(file, file.entries_within(shard, table, start, stop)) for file in files]
-    for key, value in _merged([run for run in found if run.entries], _RANGE_BYTES):
+class Run:
+    """Neighbouring blocks of a file."""
+
+    def __init__(self, file: StateFile, entries: Sequence[IndexEntry]) -> None:
+        self.file, self.entries = file, entries
+        self._first: list[tuple[IndexEntry, memoryview]] = []
+
+    def read_first(self) -> None:
+        """Read the first block, which `items` then need not read."""
+        self._first = list(self.file.read_together(self.entries[:1]))
+
+    def items(self, read_bytes: int) -> Iterator[Item]:
+        """Yield the items, and read up to `read_bytes` at once."""
+        runs = adjacent(self.entries[len(self._first) :], read_bytes)
+        rest = chain.from_iterable(map(self.file.read_together, runs))
+        for entry, data in chain(self._first, rest):
+            yield from self.file.decode(entry, data).items()
+
+
+def runs_within(files: Sequence[StateFile], shard: int, table: Table, start: bytes, stop: bytes | None) -> list[Run]:
+    """Return the blocks that may have keys with `start <= key < stop`, for `newest_within`."""
+    runs = (Run(file, file.entries_within(shard, table, start, stop)) for file in files)
+    return [run for run in runs if run.entries]
+
+
+def newest_within(runs: Sequence[Run], start: bytes, stop: bytes | None) -> Iterator[Item]:
+    """Yield the items with `start <= key < stop` as `newest_items` does; for a range, do not read many blocks ahead."""
+    is_range = start or stop is not None
+    for key, value in _merged(runs, _RANGE_BYTES if is_range else _read_bytes(runs)):
         if stop is not None and key >= stop:
             break
         if key >= start:
             yield key, value
 
 
-class _Run(NamedTuple):
-    """Neighbouring blocks of a file."""
-
-    file: StateFile
-    entries: Sequence[IndexEntry]
-
-    def items(self, read_bytes: int) -> Iterator[Item]:
-        for near in adjacent(self.entries, read_bytes):
-            for entry, data in self.file.read_together(near):
-                yield from self.file.decode(entry, data).items()
+def _read_bytes(runs: Sequence[Run]) -> int:
+    """Return how much of each file to read at once if everything is read."""
+    return max(BLOCK_BYTES, _AHEAD_BYTES // max(len(runs), 1))
 
 
 def _in_memory(files: Sequence[StateFile], shard: int, table: Table) -> KeyRun:
@@ -75,7 +91,7 @@ def _in_memory(files: Sequence[StateFile], shard: int, table: Table) -> KeyRun:
     return KeyRun(keys, list(map(held.__getitem__, keys)))
 
 
-def _merged(runs: Sequence[_Run], read_bytes: int, twice: Callable[[bytes], Exception] | None = None) -> Iterator[Item]:
+def _merged(runs: Sequence[Run], read_bytes: int, twice: Callable[[bytes], Exception] | None = None) -> Iterator[Item]:
     # A file is read when its first key is reached: of a snapshot in many files, only one is read at a time.
     waiting = sorted(((run.entries[0].first_key, age) for age, run in enumerate(runs)), reverse=True)
     # The newest comes first among equal keys, and all ages differ, so nothing else is compared.

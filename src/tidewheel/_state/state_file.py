@@ -257,6 +257,8 @@ class StateFile:
     def __init__(self, read_range: ReadRange, ref: FileRef, tail_bytes: int = _TAIL_BYTES) -> None:
         """Read the index: the last `tail_bytes` of the file, and the rest, if any, in a second read."""
         self.ref = ref
+        self.in_memory = False
+        """Whether the whole file is in memory or mapped."""
         self._tail_bytes = tail_bytes
         self._read_range = read_range
         self._tables, entries = self._read_index()
@@ -269,7 +271,9 @@ class StateFile:
     def of(cls, data: bytes | memoryview, ref: FileRef) -> StateFile:
         """Open a file whose bytes are in memory or mapped."""
         view = memoryview(data)
-        return cls(lambda _, start, length: view[start : start + length], ref)
+        file = cls(lambda _, start, length: view[start : start + length], ref)
+        file.in_memory = True
+        return file
 
     def shards(self) -> list[int]:
         """Return the shards in the file, in ascending order."""
@@ -343,7 +347,7 @@ class StateFile:
 
     @staticmethod
     def entry_of(entries: Sequence[IndexEntry], key: bytes) -> IndexEntry | None:
-        """Return the one of a table's entries whose block has the key, if any has it."""
+        """Return the entry, of one table's, of the only block that may have the key."""
         place = bisect_right(entries, key, key=_first_key) - 1
         return None if place < 0 else entries[place]
 

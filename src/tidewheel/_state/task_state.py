@@ -29,7 +29,7 @@ FILLED_COPIES = 32
 """How many copies a task fills before it closes them: LMDB uses 3 MB of lists for each open copy."""
 
 _BLOCK_SHARE = 2
-"""A copy is made when the blocks that are read instead have the bytes that it lacks, divided by this."""
+"""Of a stale shard, blocks are read up to the bytes that its copy lacks, divided by this. Then the copy is updated."""
 
 
 class TaskState:
@@ -49,7 +49,7 @@ class TaskState:
         """Use the base manifest's sequence and parts; `fetch` opens a state file of the store.
 
         `run` is the token of the batch's run. `awake` has, by table of timers, the shards in which a timer may be due,
-        if known. If `lookup` is given, it looks up keys of stale shards, whose copies would take long to update.
+        if known. `lookup` returns what reads stale shards by block; None: their copies are updated.
         """
         self.n_shards = n_shards
         self.sequence = sequence
@@ -70,7 +70,7 @@ class TaskState:
         self._visited: set[int] = set()
         self._stale: set[int] = set()
         self.by_block: set[int] = set()
-        """The shards that were read by block, without a copy."""
+        """The shards that are read by block: their copies are still stale."""
         self._states: dict[str, KeyedState | RawTable | RowTable | SegmentTable | TimerTable] = {}
 
     @property
@@ -110,14 +110,24 @@ class TaskState:
         """Return a reader without a copy, if the shard is stale and the task has updated enough stale copies."""
         if self._lookup is None or self.stale_bytes < self._copies.limits.stale_bytes:
             return None
-        parts = self.parts[shard]
-        behind = self._copies.shard(shard).behind(parts, self.sequence, self._run)
-        if not behind:
+        parts, lookup = self.parts[shard], self._lookup()
+        lacking = self._copies.shard(shard).lacks(parts, self.sequence, self._run)
+        # To update the copy, the files of the other parts are not opened.
+        others = parts.files().difference(part.file for part in lacking)
+        room = sum(part.bytes for part in lacking) // _BLOCK_SHARE - lookup.opening_bytes(others)
+        if room <= 0:
             return None
         self._visited.add(shard)
         self._stale.add(shard)
         self.by_block.add(shard)
-        return BlockReader(self._lookup(), parts, shard, behind // _BLOCK_SHARE, partial(self._copied, shard))
+        return BlockReader(lookup, parts, shard, room, partial(self._copied_instead, shard))
+
+    def _copied_instead(self, shard: int) -> ShardReader:
+        """Update the copy of a shard that was read by block; return its reader."""
+        self._relieve()
+        reader = self._readers[shard] = self._copied(shard)
+        self.by_block.discard(shard)
+        return reader
 
     def visits(self) -> tuple[int, int]:
         """Return how many shards with state the task has opened, and how many of these had a stale copy here, or none."""
@@ -129,7 +139,10 @@ class TaskState:
         if self._filled >= FILLED_COPIES or self._copies.crowded():
             self._filled = 0
             self._sizes.update((shard, self._sizes_of(shard)) for shard in self._readers)
+            # Readers by block have nothing open, and have counted what they read.
+            by_block = {shard: self._readers[shard] for shard in self.by_block}
             self._close_readers()
+            self._readers.update(by_block)
             self._copies.relieve()
 
     def _close_readers(self) -> None:
@@ -199,7 +212,7 @@ class TaskState:
         return len(stored) - reader.get_many(table, stored).count(None)
 
     def sizes(self, wanted: Callable[[int], bool]) -> Iterator[tuple[int, str, int, int]]:
-        """Yield shard, table, keys and bytes of the wanted shards that were opened, not by block, as of the base."""
+        """Yield shard, table, keys and bytes of the wanted shards whose copies were opened, as of the base."""
         in_memory = {table: set[int]() for table, state in self._states.items() if isinstance(state, RowTable)}
         for state in self._states.values():
             if isinstance(state, RowTable):

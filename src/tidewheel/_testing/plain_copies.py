@@ -13,7 +13,7 @@ from typing import Self
 from tidewheel._state.local_copies import LocalCopies
 from tidewheel._state.local_copy import ShardCopy
 from tidewheel._state.missing_parts import Applied, missing_parts
-from tidewheel._state.references import FileRef, ShardParts
+from tidewheel._state.references import FileRef, PartRef, ShardParts
 from tidewheel._state.shard_reader import ShardReader
 from tidewheel._state.state_file import StateFile, Table
 
@@ -62,9 +62,8 @@ class PlainCopy(ShardCopy):
         self.tables: Tables = {}
         self._taken: Applied | None = None
 
-    def behind(self, parts: ShardParts, sequence: int, run: str = "") -> int:
-        missing = missing_parts(parts, sequence, self._taken, run)
-        return sum(part.bytes for part in missing.parts)
+    def lacks(self, parts: ShardParts, sequence: int, run: str = "") -> tuple[PartRef, ...]:
+        return ()
 
     def catch_up(self, parts: ShardParts, sequence: int, fetch: Callable[[FileRef], StateFile], run: str = "") -> int:
         missing = missing_parts(parts, sequence, self._taken, run)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from support.internals import shard_of, states
 from support.time_model import driven, modelled, scripts
 from tidewheel import Job, StatefulLogic
+from tidewheel._testing.plain_copies import PlainReader
 from tidewheel.errors import StepError
 from tidewheel.sinks import collect, discard
 from tidewheel.testing import Clock, MemoryRun, StepTester
@@ -53,6 +54,21 @@ def test_a_message_extends_the_ttl_even_out_of_order():
     assert op.state("k", "sum") == 3
     op.epoch(25)
     assert op.state("k", "sum") is None
+
+
+def test_the_expiries_of_all_due_keys_of_a_shard_are_read_together(monkeypatch):
+    """A shard without a local copy is read from the store, where each read takes a while."""
+    op = StepTester(summing(ttl="10 ns"))
+    keys = [str(number) for number in range(200)]
+    for key in keys:
+        op.send(key, 1, 5)
+    reads, get_many = [], PlainReader.get_many
+    monkeypatch.setattr(
+        PlainReader, "get_many", lambda self, table, keys: reads.append(table) or get_many(self, table, keys)
+    )
+    op.epoch(15)
+    assert op.state(keys[0], "sum") is None
+    assert reads.count("sum/expires") == 1
 
 
 def test_by_the_clock():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from random import Random
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from support.internals import FileRef, ShardParts
 from support.state_build import History, contents
+from support.waiting import SOON
+from tidewheel._state import block_reader, key_lookup, task_state
 from tidewheel._state.block_reader import BlockReader
 from tidewheel._state.key_lookup import KeyLookup
 from tidewheel._state.local_copies import CopyLimits, LocalCopies
@@ -74,11 +77,14 @@ def test_neighbouring_blocks_are_read_at_once_and_distant_ones_are_not(tmp_path)
     lookup.files(history.parts)
     reads.clear()
     near, far = keys[:100], keys[3000:3010]
-    assert lookup.find(history.parts, 0, TABLE, near + far).values() == [
-        history.state[TABLE][key] for key in near + far
-    ]
+    found = lookup.find(history.parts, 0, TABLE, near + far)
+    assert found.values() == [history.state[TABLE][key] for key in near + far]
     assert len(reads) == 2
     assert sum(reads) < history.parts.deltas[0].file.size / 10
+    reads.clear()
+    found = lookup.find(history.parts, 0, TABLE, keys[::8])
+    found.values()
+    assert found.size == sum(reads), "the gaps are read too"
 
 
 def test_a_copy_is_made_once_more_would_be_read_than_there_is_room(tmp_path):
@@ -105,11 +111,84 @@ def test_a_copy_is_made_once_more_would_be_read_than_there_is_room(tmp_path):
     copies.close()
 
 
+def test_a_copy_is_made_once_the_rounds_take_longer(tmp_path):
+    history = History(tmp_path / "files")
+    history.commit({TABLE: {b"%06d" % number: b"value" for number in range(2000)}})
+    copies, made = LocalCopies.at(tmp_path / "copies"), []
+
+    def make_copy():
+        made.append(copies.shard(0).catch_up(history.parts, history.sequence, history.fetch))
+        return copies.shard(0).begin()
+
+    rounds = 0
+    with by_block(history, make_copy, room=10 * block_reader._ROUND_BYTES) as reader:
+        while not made and rounds < 20:
+            assert reader.get(TABLE, b"%06d" % (100 * rounds)) == b"value"
+            rounds += 1
+    assert rounds == 11
+    copies.close()
+
+
+def test_a_small_table_is_read_without_a_copy(tmp_path):
+    """Otherwise a step with few keys would cause a copy of the large state of another step."""
+    history, draw = History(tmp_path), Random(4)
+    history.commit({TABLE: {b"%06d" % number: draw.randbytes(100) for number in range(2000)}, "few": {b"a": b"1"}})
+    history.commit({"few": {b"a": None, b"b": b"2"}})
+    reader = by_block(history, room=10_000)
+    assert list(reader.items("few")) == [(b"b", b"2")]
+    assert list(reader.items("none")) == []
+
+
+def test_the_beginnings_of_a_range_are_read_at_once_whatever_the_number_of_parts(tmp_path):
+    history, parts = History(tmp_path), 12
+    for number in range(parts):
+        history.commit({TABLE: {b"%02d" % number: None, b"%02d" % (number + 1): b"\x01"}})
+    together = threading.Barrier(parts, timeout=SOON)
+
+    def read_range(name: str, start: int, length: int) -> bytes:
+        together.wait()  # Nobody gets an answer before all have asked.
+        return history.read_range(name, start, length)
+
+    reader = BlockReader(KeyLookup(read_range, whole_bytes=16), history.parts, history.shard, 10**9, no_copy)
+    assert list(reader.items(TABLE, b"00", b"99")) == [(b"%02d" % parts, b"\x01")]
+
+
+def test_a_table_is_known_to_have_keys_without_reading_dropped_ones(tmp_path):
+    history, reads = History(tmp_path), []
+    history.commit({TABLE: {b"%06d" % number: b"value" for number in range(2000)}})
+    history.commit({TABLE: {**{b"%06d" % number: None for number in range(1000)}, b"x": b"1"}})
+
+    def read_range(name: str, start: int, length: int) -> bytes:
+        reads.append(name)
+        return history.read_range(name, start, length)
+
+    lookup = KeyLookup(read_range, whole_bytes=16)
+    lookup.files(history.parts)
+    reads.clear()
+    assert BlockReader(lookup, history.parts, history.shard, 10**9, no_copy).count(TABLE) >= 1001
+    assert reads == []
+
+
+def test_few_blocks_are_in_memory_together_whatever_the_number_of_keys(tmp_path, monkeypatch):
+    history, at_once = History(tmp_path), KeyLookup.at_once
+    keys = [b"%06d" % number for number in range(0, 4000, 8)]
+    for number in range(3):
+        history.commit({TABLE: {key: Random(number).randbytes(300) for key in keys}})
+    together = []
+    monkeypatch.setattr(key_lookup, "_GAP_BYTES", 0)
+    monkeypatch.setattr(key_lookup, "_READ_BYTES", 300)
+    monkeypatch.setattr(
+        KeyLookup, "at_once", lambda self, work, over: together.append(len(over)) or at_once(self, work, over)
+    )
+    assert by_block(history).get_many(TABLE, keys) == [history.state[TABLE][key] for key in keys]
+    assert max(together) == key_lookup._THREADS
+
+
 class ColdHost:
     """A job with sixteen shards of a table, and a host without copies of them."""
 
-    def __init__(self, folder, keys_per_shard: int = 500) -> None:
-        self.n_shards, draw, writer = 16, Random(3), StateFileWriter()
+    def __init__(self, folder, keys_per_shard: int = 500, **limits: int) -> None:
+        self.n_shards, self.sequence, draw, writer = 16, 1, Random(3), StateFileWriter()
         self.keys = [b"%06d" % number for number in range(keys_per_shard)]
         self.state = {shard: {key: draw.randbytes(500) for key in self.keys} for shard in range(self.n_shards)}
         for shard, items in self.state.items():
@@ -119,12 +198,30 @@ class ColdHost:
         self.data = {ref.name: data}
         self.parts = {shard: ShardParts(None, (part,)) for shard, part in writer.parts(ref, 1).items()}
         self.shard_bytes = self.parts[0].deltas[0].bytes
-        self.copies = LocalCopies(folder, CopyLimits(stale_bytes=3 * self.shard_bytes))
+        self.copies = LocalCopies(folder, CopyLimits(stale_bytes=3 * self.shard_bytes, **limits))
+        self.read = 0
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        self.read += length
+        return self.data[name][start : start + length]
+
+    def commit(self, sequence: int, changes: dict[bytes, bytes]) -> None:
+        """Make the same changes in each shard."""
+        writer = StateFileWriter()
+        for shard, items in self.state.items():
+            writer.add(shard, TABLE, sorted(changes.items()))
+            items.update(changes)
+        data, checksum = writer.finish()
+        ref = FileRef(f"delta-{sequence}", len(data), checksum)
+        self.data[ref.name] = data
+        for shard, part in writer.parts(ref, sequence).items():
+            self.parts[shard] = ShardParts(None, (*self.parts[shard].deltas, part))
+        self.sequence = sequence
 
     def task(self) -> TaskState:
-        lookup = KeyLookup(lambda name, start, length: self.data[name][start : start + length])
+        lookup = KeyLookup(self.read_range)
         fetch = lambda ref: StateFile.of(self.data[ref.name], ref)  # noqa: E731
-        return TaskState(self.n_shards, 1, self.parts, self.copies, fetch, lookup=lambda: lookup)
+        return TaskState(self.n_shards, self.sequence, self.parts, self.copies, fetch, lookup=lambda: lookup)
 
     def look(self, task: TaskState, keys: list[bytes]) -> None:
         for shard, items in self.state.items():
@@ -156,6 +253,40 @@ def test_a_batch_of_many_keys_makes_all_copies(host):
     task = host.task()
     host.look(task, host.keys)
     assert task.caught_up == host.n_shards * host.shard_bytes
+    assert not task.by_block
+    assert {shard for shard, *_ in task.sizes(lambda shard: True)} == set(range(host.n_shards))
+    task.close()
+
+
+def test_copies_that_are_made_after_blocks_were_read_are_released_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(task_state, "FILLED_COPIES", 2)
+    host = ColdHost(tmp_path, many_keys=2, many_pages=0)
+    released, relieve = [], host.copies.relieve
+    monkeypatch.setattr(host.copies, "relieve", lambda: released.append(1) or relieve())
+    task = host.task()
+    host.look(task, host.keys[:2])
+    released.clear()
+    by_block = len(task.by_block)
+    host.look(task, host.keys)
+    assert len(released) >= by_block // 2
+    assert task.caught_up == host.n_shards * host.shard_bytes
+    assert {shard for shard, *_ in task.sizes(lambda shard: True)} == set(range(host.n_shards))
+    task.close()
+    host.copies.close()
+
+
+def test_copies_that_lack_little_are_updated_without_opening_the_files_that_they_have(host):
+    task = host.task()
+    for shard in range(host.n_shards):
+        task.update_copy(shard)
+    task.close()
+    for sequence in range(2, 2000, 100):
+        host.commit(sequence, {host.keys[0]: Random(sequence).randbytes(1500)})
+    host.copies.limits = CopyLimits(stale_bytes=0)
+    task = host.task()
+    host.look(task, host.keys[:1])
+    assert not task.by_block
+    assert host.read == 0
     task.close()
 
 
@@ -171,9 +302,9 @@ def test_updating_the_copies_of_a_standby_reads_nothing_by_block(host):
 def test_a_copy_that_lacks_only_the_newest_commit_is_updated_whatever_its_size(host):
     for shard in range(host.n_shards):
         copy = host.copies.shard(shard)
-        assert copy.behind(host.parts[shard], 1) == host.shard_bytes
+        assert copy.lacks(host.parts[shard], 1) == host.parts[shard].deltas
         copy.catch_up(host.parts[shard], 1, lambda ref: StateFile.of(host.data[ref.name], ref))
-        assert copy.behind(host.parts[shard], 1) == 0
+        assert copy.lacks(host.parts[shard], 1) == ()
     task = host.task()
     host.look(task, host.keys[:2])
     assert not task.by_block

@@ -78,7 +78,7 @@ class Jobs:
 @pytest.fixture(params=["copies", "blocks", "both"])
 def jobs(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
     """Jobs whose tasks read local copies, or blocks of state files, or blocks first and then copies."""
-    monkeypatch.setattr(task_state, "_BLOCK_SHARE", 0.001 if request.param == "blocks" else 1)
+    monkeypatch.setattr(task_state, "_BLOCK_SHARE", 1e-9 if request.param == "blocks" else 1)
     found = Jobs(tmp_path, are_cold=request.param != "copies")
     yield found
     for job in found.made:

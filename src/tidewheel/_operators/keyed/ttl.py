@@ -148,6 +148,7 @@ class TtlProcess(Process):
 
     def _begin(self, time: int) -> None:
         """Start the time to live of states that were set without a message."""
+        self.expires.fetch(self.set_without_message)
         for key in self.set_without_message:
             if self.state.get(key) is not None and self.expires.get(key) is None:
                 self._prolong(key, time)
@@ -171,7 +172,9 @@ class TtlProcess(Process):
             return
         self._cover(until)
         for shard in self.context.shards_awake(self.timers):
-            for timer in self.timers.due(shard, self.ttl.clock, until):
+            due = self.timers.due(shard, self.ttl.clock, until)
+            self.expires.fetch(timer.key for timer in due)
+            for timer in due:
                 self.timers.cancel(timer)
                 at = self.expires.get(timer.key)
                 if at is not None and at > until:
