@@ -193,7 +193,8 @@ _manifests: dict[tuple[str, str, int, int], Manifest] = {}
 def _base_manifest(spec: BatchSpec, store: Store) -> Manifest:
     """Return the manifest that the batch starts from, read once per process, and checked against the driver's spec."""
     known = (spec.state, spec.stream, spec.base, spec.base_checksum)
-    if known not in _manifests:
+    manifest = _manifests.get(known)
+    if manifest is None:
         at = store.at(folder(spec.stream))
         data = Chain(at, CHAIN).read(spec.base)
         if int(xxh64_intdigest(data)) != spec.base_checksum:
@@ -202,5 +203,5 @@ def _base_manifest(spec: BatchSpec, store: Store) -> Manifest:
                 "nothing is committed: start the job again"
             )
         _manifests.clear()
-        _manifests[known] = decode_manifest(data, spec.stream, load_page=PageReader(at))
-    return _manifests[known]
+        manifest = _manifests[known] = decode_manifest(data, spec.stream, load_page=PageReader(at))
+    return manifest
