@@ -14,7 +14,7 @@ from integration.connectors import test_kafka_sink, test_kafka_source
 from servers.kafka_server import real_kafka  # noqa: F401
 from support.waiting import eventually
 from tidewheel import sinks
-from tidewheel._connectors.kafka import transactions
+from tidewheel._connectors.kafka import sink_topics, transactions
 from tidewheel.errors import ConfigError, ConnectorUnavailable
 from tidewheel.testing.connectors import DrivenSink, DrivenSource
 
@@ -224,4 +224,4 @@ def wait_for_end(topic: Topic, offset: int, level: IsolationLevel = IsolationLev
 def test_the_largest_message_follows_the_setting_of_the_topic(real_kafka):  # noqa: F811
     name = f"small-{secrets.token_hex(4)}"
     real_kafka.create(name, 1, {"max.message.bytes": "5000"})
-    assert 3000 < transactions.largest_message(sinks.kafka(real_kafka.brokers, name).target) < 5000
+    assert 3000 < sink_topics.largest_message(sinks.kafka(real_kafka.brokers, name).target) < 5000

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,16 +13,16 @@ import pyarrow as pa
 from tidewheel._checkpoint.manifest import Position, SeenFile
 from tidewheel._codecs.base import PayloadCodec, payload_codec
 from tidewheel._connectors.bad_lines import BAD_LINE
-from tidewheel._connectors.kafka.decoded import decoded_columns
+from tidewheel._connectors.kafka.chain_splits import HistorySplit, TopicSplit
 from tidewheel._connectors.kafka.log import KafkaLog, Start
 from tidewheel._connectors.kafka.seam import EPOCH, OFFSET, Seam, check_columns, columns_of_seam, end_of_history
 from tidewheel._connectors.kafka.source import KafkaSource, given_offsets
 from tidewheel._connectors.source import Source, SourceReader, Unread
-from tidewheel._connectors.split import Split, fitted
+from tidewheel._connectors.split import Split
 from tidewheel._core import faults
 from tidewheel._time.duration import Duration, nanoseconds
 from tidewheel._values import Shape
-from tidewheel.errors import ConfigError, ConnectorError, StateError
+from tidewheel.errors import ConfigError, StateError
 
 FOUND = faults.declare("chain.found", "a chain has found its seam, and no commit has it")
 CROSSED = faults.declare("chain.crossed", "a chain has planned its first batch of the topic, and no commit has it")
@@ -68,13 +68,8 @@ def chain(
         raise ConfigError("a chain has two parts: its history cannot be another chain")
     if not isinstance(by, str) or not by:
         raise ConfigError(f'by= is "offset" or the name of a time column, not {by!r}')
-    return ChainSource(
-        first,
-        then,
-        _Joint(
-            by, _given(at, by, then), None if codec is None else payload_codec(codec), nanoseconds(overlap, "overlap")
-        ),
-    )
+    decoding = None if codec is None else payload_codec(codec)
+    return ChainSource(first, then, _Joint(by, _given(at, by, then), decoding, nanoseconds(overlap, "overlap")))
 
 
 def _given(at: Any, by: str, then: KafkaSource) -> Seam | None:
@@ -249,7 +244,7 @@ class ChainReader(SourceReader):
         by, topics = self._joint.by, source.then.schema
         check_columns(first.schema, columns_of_seam(by, self._topic), source.first.describe())
         if self._joint.codec is None:
-            lacking = [name for name in _records(first.schema) if name not in topics.names]
+            lacking = [name for name in first.schema.names if name not in (*topics.names, BAD_LINE)]
             if lacking:
                 raise ConfigError(
                     f"{source.first.describe()} has the column {', '.join(map(repr, lacking))}, and messages of a topic have "
@@ -347,69 +342,3 @@ class ChainReader(SourceReader):
 
     def _place(self, position: Position) -> _Place:
         return _Place.of(position, self._joint.by, self._topic)
-
-
-@dataclass(frozen=True)
-class HistorySplit(Split):
-    """A part of the history, without records from the seam on."""
-
-    inner: Split
-    columns: pa.Schema
-    seam: Seam
-
-    @property
-    def size(self) -> int:  # type: ignore[override]  # it is that of the part
-        return self.inner.size
-
-    @property
-    def reading(self) -> Any:  # type: ignore[override]  # it is that of the part
-        return self.inner.reading
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        for batch in self.inner.read():
-            kept = self.seam.of_history(batch)
-            if kept.num_rows:
-                yield _fitted(kept, self.columns)
-
-    def narrowed(self, names: Collection[str]) -> Split:
-        wanted = {*names, *self.seam.columns}
-        columns = pa.schema([column for column in self.columns if column.name in names])
-        return replace(self, inner=self.inner.narrowed(wanted), columns=columns)
-
-
-@dataclass(frozen=True)
-class TopicSplit(Split):
-    """A part of the topic as records of the history, without records before the seam."""
-
-    inner: Split
-    columns: pa.Schema
-    seam: Seam
-    codec: PayloadCodec[Any] | None = field(default=None)
-
-    @property
-    def size(self) -> int:  # type: ignore[override]  # it is that of the part
-        return self.inner.size
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        needed = self.columns
-        if self.seam.by != OFFSET and self.seam.by not in needed.names and self.codec is not None:
-            needed = needed.append(pa.field(self.seam.by, pa.timestamp("us", "UTC")))
-        for batch in self.inner.read():
-            records = batch if self.codec is None else decoded_columns(batch, self.codec, needed)
-            kept = self.seam.of_topic(records)
-            if kept.num_rows:
-                yield _fitted(kept, self.columns)
-
-
-def _records(schema: pa.Schema) -> list[str]:
-    return [name for name in schema.names if name != BAD_LINE]
-
-
-def _fitted(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Return only these columns, and the lines that are not records."""
-    try:
-        if BAD_LINE in batch.schema.names and BAD_LINE not in columns.names:
-            columns = columns.append(batch.schema.field(BAD_LINE))
-        return fitted(batch, columns)
-    except pa.ArrowInvalid as error:
-        raise ConnectorError(f"a record of the topic does not fit the columns of the history: {error}") from error

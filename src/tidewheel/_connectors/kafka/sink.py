@@ -12,7 +12,9 @@ from tidewheel._codecs.base import PayloadCodec, payload_codec
 from tidewheel._codecs.json import json
 from tidewheel._connectors.kafka.client import connection
 from tidewheel._connectors.kafka.markers import Target
-from tidewheel._connectors.kafka.transactions import Plain, Transactions, check_topics, forget_runs, largest_message
+from tidewheel._connectors.kafka.producer import Plain
+from tidewheel._connectors.kafka.sink_topics import check_topics, largest_message
+from tidewheel._connectors.kafka.transactions import Transactions, forget_runs
 from tidewheel._connectors.messages import check_size
 from tidewheel._connectors.sink import Guarantee, Publication, Sink, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedBatches

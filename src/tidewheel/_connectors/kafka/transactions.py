@@ -1,4 +1,4 @@
-"""Send to Kafka: in a transaction with its marker, or without transactions.
+"""Send to Kafka in transactions, each with its marker.
 
 How a repeated publication is detected. The transactional id is the name of job and sink, so `init_transactions` ends
 any transaction of an earlier process: afterwards it is committed or aborted as a whole, and that process can neither
@@ -15,17 +15,15 @@ compacted topic keeps the newest marker of each job and sink for as long as the 
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from tidewheel._connectors.kafka.client import Connection, LastError, client
-from tidewheel._connectors.kafka.log import KafkaLog, Start, Topics
+from tidewheel._connectors.kafka.client import LastError
 from tidewheel._connectors.kafka.markers import (
     Last,
     MarkerTopic,
@@ -37,26 +35,21 @@ from tidewheel._connectors.kafka.markers import (
     to_send_again,
     unknown_ranges,
 )
+from tidewheel._connectors.kafka.producer import Message, payloads, producer, send_all
 from tidewheel._connectors.marker import Marker
 from tidewheel._connectors.over_runs import over_marker, over_stream, over_stream_of, refuse_over, streams_of
 from tidewheel._connectors.sink import Publication
-from tidewheel._connectors.staging import published_batches
 from tidewheel._core import faults
 from tidewheel._core.logs import logger
-from tidewheel.errors import ConfigError, ConnectorError, ConnectorUnavailable, FencedError, TidewheelError
+from tidewheel.errors import ConnectorUnavailable, FencedError, TidewheelError
 
 SENT = faults.declare("kafka.sent", "a batch's records are in an open Kafka transaction, without their marker")
 COMMITTED = faults.declare(
     "kafka.committed", "a Kafka transaction with a batch's records and their marker is committed"
 )
 
-Message = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, int]
-"""Key and value, and the partition if it is known."""
-
 _LOG = logger(__name__)
 
-_MESSAGE_BYTES, _OVERHEAD = 1_000_000, 1_000
-"""The default limit of librdkafka for a message (`message.max.bytes`), and room for headers."""
 _ENDINGS, _ENDINGS_IN_TARGET = 6, 2
 """How often a sink aborts transactions without an end: brokers may forget the abort too. The rest belongs to others."""
 _LIMIT = "transaction.timeout.ms"
@@ -197,21 +190,17 @@ class Transactions:
         self._errors.error = None
 
     def _open(self) -> None:
-        from confluent_kafka import Producer
-
         identity = {"transactional.id": f"tidewheel/{self._name}"}
         self._errors, self._begun = LastError(), time.monotonic()
-        self._producer = _producer(Producer, self._connection, self._errors, **identity)
+        self._producer = producer(self._connection, self._errors, **identity)
         self._do("begin transactions", self._producer.init_transactions, self._connection.timeout)
 
     def _note(self, last: Last) -> None:
         """Note a marker that may be dropped. The note is durable when this returns."""
-        from confluent_kafka import Producer
-
         assert self._topic is not None
         doing, refused = "note a marker", list[Any]()
         note = replace(last.sent, seen=last.is_seen).encoded()
-        plain = _producer(Producer, self._connection, self._errors)
+        plain = producer(self._connection, self._errors)
         plain.produce(
             self._target.markers,
             note,
@@ -247,13 +236,13 @@ class Transactions:
 
     def _transact(self, messages: Iterable[Message], published: dict[int, int], kept: Mapping[int, Range]) -> None:
         """Send messages and their marker; `kept` are ranges with other messages of the same marker."""
-        producer, topic = self._producer, self._topic
+        topic = self._topic
         assert topic is not None
         self._begun = time.monotonic()
         at: list[int] = []
-        self._do("begin a transaction", producer.begin_transaction)
+        self._do("begin a transaction", self._producer.begin_transaction)
         try:
-            self._do(f"send to {self._target.topic}", send_all, producer, self._target.topic, messages)
+            self._do(f"send to {self._target.topic}", send_all, self._producer, self._target.topic, messages)
             self._flush(f"send to {self._target.topic}")
             faults.point(SENT)
             ends = topic.ends()
@@ -261,21 +250,20 @@ class Transactions:
             where = {**{number: each for number, each in grown.items() if each[0] < each[1]}, **kept}
             self._do(
                 "send a marker",
-                producer.produce,
+                self._producer.produce,
                 self._target.markers,
                 Sent(published, where).encoded(),
                 topic.key,
                 0,
                 lambda error, message: None if error else at.append(message.offset()),
             )
-            self._do(
-                f"commit a transaction to {self._target.topic}", producer.commit_transaction, self._connection.timeout
-            )
+            doing = f"commit a transaction to {self._target.topic}"
+            self._do(doing, self._producer.commit_transaction, self._connection.timeout)
         except BaseException:
             self._abort()
             raise
         faults.point(COMMITTED)
-        producer.poll(0)
+        self._producer.poll(0)
         marker, records = topic.is_decided(at[0], where) if at else (False, False)
         # Records may be behind an open transaction of another producer, unless brokers were away.
         if not marker or not (records or self._errors.error is None):
@@ -328,149 +316,3 @@ class Transactions:
             )
         known = self._errors.error
         return self._connection.failed(doing, known if error.name() == "_TIMED_OUT" and known is not None else error)
-
-
-def send_all(producer: Any, topic: str, messages: Iterable[Message], **more: Any) -> None:
-    """Pass messages to the producer, and wait while its queue is full."""
-    produce = producer.produce
-    for key, value, *partition in messages:
-        while True:
-            try:
-                produce(topic, value, key, *partition, **more)
-                break
-            except BufferError:
-                producer.poll(0.05)
-
-
-def payloads(publication: Publication) -> Iterator[Message]:
-    """Yield key and value of each message, task by task, in each task's order."""
-    for batch in published_batches(publication):
-        yield from zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
-
-
-class Plain:
-    """Sends without transactions. A failure closes the producer, so that nothing is sent later."""
-
-    def __init__(self, target: Target) -> None:
-        """Take the target; nothing is contacted yet."""
-        self._target, self._connection = target, target.connection
-        self._producer: Any = None
-
-    def publish(self, publication: Publication) -> None:
-        """Send, and wait until the brokers have acknowledged everything."""
-        try:
-            self._publish(publication)
-        except BaseException:
-            if self._producer is not None:
-                self._producer.purge()
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Drop the producer; the next publication creates another one."""
-        self._producer = None
-
-    def _publish(self, publication: Publication) -> None:
-        from confluent_kafka import KafkaException, Producer
-
-        doing, refused = f"send to {self._target.topic}", list[Any]()
-        if self._producer is None:
-            self._errors = LastError()
-            self._producer = _producer(Producer, self._connection, self._errors, **{"delivery.report.only.error": True})
-        try:
-            send_all(
-                self._producer,
-                self._target.topic,
-                payloads(publication),
-                on_delivery=lambda error, _: refused.append(error),
-            )
-        except KafkaException as error:
-            raise self._connection.failed(doing, error.args[0]) from None
-        left = self._producer.flush(self._connection.timeout)
-        if refused or left:
-            silent = f"{left} messages are not acknowledged after {self._connection.timeout:g} seconds"
-            raise self._connection.failed(doing, refused[0] if refused else self._errors.text(silent))
-
-
-def check_topics(target: Target) -> None:
-    """Check that the target exists, and create the marker topic if it is missing."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
-
-    with closing(KafkaLog(Topics(target.connection, (target.topic,), Start("earliest"), "fail"))) as log:
-        log.start_offsets()
-    if target.markers is None:
-        return
-    admin = client(AdminClient, target.connection)
-    with target.connection.explained(f"look for the marker topic {target.markers!r}"):
-        there = admin.list_topics(timeout=target.connection.timeout).topics
-    if target.markers in there:
-        _check_single(target.markers, there[target.markers].partitions)
-        _check_retention(admin, target)
-        return
-    made = admin.create_topics([NewTopic(target.markers, 1, -1, config={"cleanup.policy": "compact"})])
-    try:
-        made[target.markers].result(target.connection.timeout)
-    except KafkaException as error:
-        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-            raise ConnectorError(
-                f"cannot make the marker topic {target.markers!r} at the Kafka brokers {target.connection.brokers}: "
-                f"{target.connection.hidden(error.args[0].str())}; make it, with one partition and cleanup.policy=compact"
-            ) from None
-
-
-def _check_single(topic: str, partitions: Iterable[int]) -> None:
-    if list(partitions) != [0]:
-        raise ConfigError(
-            f"the marker topic {topic!r} must have one partition, and has {len(list(partitions))}; give another by marker_topic="
-        )
-
-
-def largest_message(target: Target) -> int:
-    """Return the maximum size of a message: the limit of the producer, and that of the topic if it is readable."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
-
-    limits = [int(target.connection.options.get("message.max.bytes", _MESSAGE_BYTES))]
-    topic = ConfigResource(ResourceType.TOPIC, target.topic)
-    # Without a reference, the client would be closed before the brokers answer.
-    admin = client(AdminClient, target.connection)
-    # Who may write to a topic need not have the right to see its settings.
-    with contextlib.suppress(KafkaException):
-        settings = admin.describe_configs([topic], request_timeout=target.connection.timeout)[topic].result()
-        if "max.message.bytes" in settings:
-            limits.append(int(settings["max.message.bytes"].value))
-    return min(limits) - _OVERHEAD
-
-
-def _check_retention(admin: Any, target: Target) -> None:
-    """Refuse a marker topic that deletes markers: a repeated publication would not be recognised."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
-
-    assert target.markers is not None
-    topic = ConfigResource(ResourceType.TOPIC, target.markers)
-    try:
-        settings = admin.describe_configs([topic])[topic].result(target.connection.timeout)
-    except KafkaException as error:
-        # Who may write to a topic need not have the right to see its settings.
-        text = target.connection.hidden(error.args[0].str())
-        _LOG.warning("whether the marker topic %r is compacted cannot be seen: %s", target.markers, text)
-        return
-    policy, age, size = (
-        settings[name].value if name in settings else None
-        for name in ("cleanup.policy", "retention.ms", "retention.bytes")
-    )
-    if policy is not None and "delete" in policy and not age == size == "-1":
-        raise ConfigError(
-            f"the marker topic {target.markers!r} at the Kafka brokers {target.connection.brokers} has cleanup.policy={policy}, "
-            "and a sink's marker must never be deleted: set cleanup.policy=compact, or give another topic by marker_topic="
-        )
-
-
-def _producer(kind: Any, connected: Connection, errors: LastError, **more: Any) -> Any:
-    # Batches of the brokers' default maximum size: a publication sends much at once and waits only for its end.
-    chosen = {"linger.ms": "5", "batch.num.messages": "100000", "queue.buffering.max.messages": "1000000"}
-    kept = {name: value for name, value in chosen.items() if name not in connected.options}
-    return client(kind, connected, **kept, **more, **{"enable.idempotence": True, "error_cb": errors})
