@@ -45,7 +45,7 @@ def test_a7_a_changed_name_is_an_error_at_restart(memory_runner):
 
 def test_a7_dropped_state_is_deleted_when_allowed(memory_runner):
     from tidewheel._engine.claim import ClaimTerms
-    from tidewheel._engine.run import JobRun
+    from tidewheel._engine.job_run import JobRun
 
     job = memory_runner.job("let-go")
     memory_runner.run(counted(job, memory_runner.source(job, "in", [1]), "count"))

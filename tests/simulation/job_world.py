@@ -18,7 +18,7 @@ from simulation.world import FAULTS_S, PATIENCE_S, World
 from tidewheel import Job, StoredJob, sinks
 from tidewheel._checkpoint.garbage import collect
 from tidewheel._engine.claim import ClaimTerms
-from tidewheel._engine.run import JobRun
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.standby_run import StandbyRun
 from tidewheel.errors import (
     CorruptError,

@@ -229,7 +229,7 @@ def run_without_claim(patch: Any) -> None:
         newest = checkpoints.latest()
         return real(checkpoints, lease, run, first, drop) if newest is None else newest.replace(run=run)
 
-    patch.setattr("tidewheel._engine.run.claim", claim)
+    patch.setattr("tidewheel._engine.job_run.claim", claim)
 
 
 @plant("job", 7, "fenced")

@@ -1,14 +1,13 @@
 """A run: its start, its newest commit, its commits and their publication, wherever the tasks run.
 
 The Spark driver and the in-memory runtime only get the reports of a batch; all commits are made here. A run of a whole job
-claims the job. A run in a fleet adopts shards (`tidewheel.fleet._nodes.run`).
+claims the job (`job_run`). A run in a fleet adopts shards (`tidewheel.fleet._nodes.run`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,42 +18,24 @@ from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._checkpoint.manifest import CheckpointId, Kind, Manifest, OperatorInfo
 from tidewheel._checkpoint.names import folder
 from tidewheel._checkpoint.store import StreamCheckpoints
-from tidewheel._checkpoint.tools.state_reader import StateReader
 from tidewheel._checkpoint.unpublished import carried, owes_output, settled
 from tidewheel._core import faults
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.claim import ClaimTerms, check_alone, claim
-from tidewheel._engine.claimed_job import check_no_move
-from tidewheel._engine.commit import SourceProgress, added, epoch_due, is_computed, next_manifest, operator_infos
+from tidewheel._engine.commit import SourceProgress, added, epoch_due, is_computed, next_manifest
 from tidewheel._engine.control import JobCells
-from tidewheel._engine.declaration import declare
 from tidewheel._engine.due_times import DueTimes
 from tidewheel._engine.ended_job import check_open
-from tidewheel._engine.evolve import evolve, fitted, notices
 from tidewheel._engine.figures import Figures
 from tidewheel._engine.idle import clock_must_be_committed, is_idle, uncommitted_head
-from tidewheel._engine.job_lease import JobLease
 from tidewheel._engine.job_tables import JobTables
 from tidewheel._engine.key_kinds import without_state
 from tidewheel._engine.merging import Merging
 from tidewheel._engine.phases import Phases
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.plan_sinks import (
-    check_newest,
-    check_published,
-    check_unpublished,
-    check_void,
-    dropped_output,
-    newest_output,
-    publish_output,
-    start_sinks,
-    stop_sinks,
-    take_back,
-)
+from tidewheel._engine.plan_sinks import check_published, publish_output, start_sinks, stop_sinks, take_back
 from tidewheel._engine.poll_clock import PollClock
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.report import Report
-from tidewheel._engine.stored_names import dropped, idle_aliases
 from tidewheel._state.compaction import merge_due
 from tidewheel._storage import open_store
 from tidewheel._time.alignment import held_back, source_clocks
@@ -180,11 +161,8 @@ class ChainRun(ABC):
         """
         sequence = self.head.sequence + 1
         asked = self.poll_clock.begin()
-        now, last, epoch = (
-            batch_time(self.clock(), self.head.now),
-            self.head.delivered_epoch,
-            epoch_due(self.head, epoch),
-        )
+        now, last = batch_time(self.clock(), self.head.now), self.head.delivered_epoch
+        epoch = epoch_due(self.head, epoch)
         return BatchSpec(
             stream=self.stream,
             state=self.store.url,
@@ -222,18 +200,11 @@ class ChainRun(ABC):
         pins = self.tables.pins(self.head)
         if pins == self.head.tables:
             return
-        manifest = self.head.replace(
-            id=CheckpointId(self.stream, self.head.sequence + 1),
-            kind="table",
-            run=self.token,
-            parent=self.head.sequence,
-            tables=pins,
-            **carried(self.head),
-        )
+        manifest = self._record("table", tables=pins, **carried(self.head))
         faults.point(PINNING)
         committed = self.checkpoints.commit(manifest)
         faults.point(PINNED)
-        self._due_times.take(self.head.sequence, self.head.shards.keys(), manifest.sequence, ())
+        self._take_due_times(manifest.sequence)
         self.head, self._clock_ahead = committed, False
         self.tables.committed(self.head)
 
@@ -291,7 +262,7 @@ class ChainRun(ABC):
         manifest = next_manifest(self.head, spec, self.plan, reports, kind, progress, operators, former)
         if kind == "batch" and self._need_not_commit(manifest):
             self._clock_ahead |= manifest.epoch != self.head.epoch
-            self._due_times.take(self.head.sequence, self.head.shards.keys(), self.head.sequence, reports)
+            self._take_due_times(self.head.sequence, reports)
             self.head = uncommitted_head(self.head, manifest)
             self.poll_clock.end()
             faults.point(SKIPPED)
@@ -301,7 +272,7 @@ class ChainRun(ABC):
         phases.done("commit")
         faults.point(COMMITTED)
         if is_computed(kind):
-            self._due_times.take(self.head.sequence, self.head.shards.keys(), manifest.sequence, reports)
+            self._take_due_times(manifest.sequence, reports)
         self.head, self._clock_ahead = committed, False
         self._published = self._published and not is_computed(kind)
         if is_computed(kind):
@@ -318,6 +289,9 @@ class ChainRun(ABC):
             self.checkpoints.retain(self.job.keep, age=self.job.keep_age)
             self._collect()
         return True
+
+    def _take_due_times(self, sequence: int, reports: Sequence[Report] = ()) -> None:
+        self._due_times.take(self.head.sequence, self.head.shards.keys(), sequence, reports)
 
     def _warn(self, reports: Sequence[Report]) -> None:
         """Log the counts that steps want to be warned of."""
@@ -344,10 +318,14 @@ class ChainRun(ABC):
         inputs = self.plan.inputs()
         if self.commits_idle_batches or not is_idle(self.head, manifest, inputs):
             return False
+        return not clock_must_be_committed(self._check_not_fenced(), manifest, inputs)
+
+    def _check_not_fenced(self) -> Manifest:
+        """Return the newest commit. Raise a `FencedError` if another run has made it."""
         newest = self.checkpoints.latest()
         if newest is None or newest.sequence != self.head.sequence:
             raise self._fenced(newest)
-        return not clock_must_be_committed(newest, manifest, inputs)
+        return newest
 
     def _fenced(self, newest: Manifest | None) -> FencedError:
         return FencedError(
@@ -375,9 +353,7 @@ class ChainRun(ABC):
         void = self.head.retract
         if void is not None and max(self._published_before.values(), default=0) >= void.before:
             # State from a backup: the void output has numbers that a run which has taken over would use.
-            newest = self.checkpoints.latest()
-            if newest is None or newest.sequence != self.head.sequence:
-                raise self._fenced(newest)
+            self._check_not_fenced()
         for line in take_back(self.plan, self.head, self._published_before):
             _LOG.warning("job %r: %s", self.job.name, line)
             self.notices.append(line)
@@ -400,93 +376,10 @@ class ChainRun(ABC):
         """
         if not self._published or not (owes_output(self.head) or self._clock_ahead):
             return
-        manifest = self.head.replace(
-            id=CheckpointId(self.stream, self.head.sequence + 1),
-            kind="stop",
-            run=self.token,
-            parent=self.head.sequence,
-            **settled(self.head),
-        )
         with contextlib.suppress(FencedError, StateError, StorageError):
-            self.head = self.checkpoints.commit(manifest)
+            self.head = self.checkpoints.commit(self._record("stop", **settled(self.head)))
 
-
-class JobRun(ChainRun):
-    """A run of a whole job: it takes the job's lease, and claims the job with a record in its chain.
-
-    Only its successor reads its chain, so a batch without changes is not committed. In a fleet, other nodes wait for the commits
-    of a node.
-    """
-
-    commits_idle_batches = False
-
-    def __init__(self, job: ProgramJob, plan: Plan, terms: ClaimTerms | None = None) -> None:
-        """Take a job whose graph is checked. Nothing is claimed yet."""
-        super().__init__(job, plan, job.name, secrets.token_hex(6))
-        self._declared = plan
-        self.terms = terms or ClaimTerms()
-        self.lease = JobLease(self.cells.connection, self.token, self.terms.lease)
-        self._found: Manifest | None = None
-        """The newest commit before this run's own."""
-        self._to_release.callback(lambda: self.lease.release(failed=self._failed))
-
-    def enter(self, phase: str | None) -> None:
-        self.lease.enter(phase)
-
-    def start_sinks(self) -> None:
-        super().start_sinks()
-        if self._found is not None:
-            check_newest(self.plan, self._found, self.store.url)
-
-    def reserve(self) -> None:
-        self.lease.acquire(self.job.name, self.terms.take_over)
-        newest = self._found = self.checkpoints.latest()
-        if newest is None:
-            # So that others find the lease of a first start: by it they see that the job is starting.
-            declare(self.store, self.job, self.token)
-        else:
-            self.check(newest)
-
-    def check(self, newest: Manifest) -> None:
-        """Refuse a program that cannot continue the newest commit. Afterwards `plan` is the plan to run."""
-        check_alone(newest)
-        sizes = self._dropped_sizes(newest)
-        self.plan, converted = fitted(
-            self._declared,
-            newest,
-            self.job.n_shards,
-            self.job.aliases,
-            allow_dropped_state=self.terms.allow_dropped_state,
-            sizes=sizes,
-        )
-        told = {name: conversion.said for name, conversion in converted.items()}
-        self.notices = [f"step {name!r}: {said}" for name, said in told.items() if said]
-        self.notices += notices(self.plan, newest.operators, self.job.aliases)
-        self.notices += [f"step {name!r}: its state is removed, {held}" for name, held in sizes.items()]
-        idle = idle_aliases(newest.operators, operator_infos(self.plan), self.job.aliases)
-        self.notices += [f"{line} names nothing that is stored: the step begins without state" for line in idle]
-        check_void(self.plan, newest, self.terms.drop_unpublished)
-        check_unpublished(self.plan, newest, self.terms.drop_unpublished)
-        self.notices += dropped_output(newest, self.terms.drop_unpublished)
-
-    def begin(self) -> None:
-        self.reserve()
-        check_no_move(self.store, self.job.name)
-        if self._found is not None:
-            self.check_sources(self._found)
-        else:  # Later starts need not ask again.
-            self.store.check_conditional()
-        self._published_before = newest_output(self.plan, self._found)
-        first = Manifest(CheckpointId(self.job.name, 1), n_shards=self.job.n_shards, lineage=secrets.token_hex(4))
-        self.head = claim(self.checkpoints, self.lease, self.token, first, self.terms.drop_unpublished)
-        declare(self.store, self.job, self.token)
-        evolve(self)
-
-    def _dropped_sizes(self, newest: Manifest) -> dict[str, str]:
-        """Return how much state the steps hold that the program lacks, for messages."""
-        reader = StateReader(self.store, newest)
-        sizes = {}
-        for name in dropped(newest.operators, operator_infos(self.plan), self.job.aliases):
-            keys, exact = reader.count(name)
-            sizes[name] = f"{'' if exact else 'up to '}{keys:,} {'key' if keys == 1 else 'keys'}"
-        return sizes
+    def _record(self, kind: Kind, **changes: Any) -> Manifest:
+        """Return the next commit of this run, which has the head's state."""
+        number = CheckpointId(self.stream, self.head.sequence + 1)
+        return self.head.replace(id=number, kind=kind, run=self.token, parent=self.head.sequence, **changes)

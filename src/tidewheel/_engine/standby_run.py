@@ -17,9 +17,9 @@ from tidewheel._core.logs import logger
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.control import order_stop
 from tidewheel._engine.job_lease import Holder, LeaseState, LeaseWatch
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.program_job import ProgramJob
-from tidewheel._engine.run import JobRun
 from tidewheel._engine.take_over_run import TakeOverRun
 from tidewheel.errors import TidewheelError
 

@@ -25,8 +25,8 @@ from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.job_lease import JobLease
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.program_job import ProgramJob
-from tidewheel._engine.run import JobRun
 from tidewheel._state.auxiliary_tables import is_auxiliary, owner, reassigned
 from tidewheel._state.references import ShardParts
 from tidewheel._state.segments import SUFFIX as SEGMENTS

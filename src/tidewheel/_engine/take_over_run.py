@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tidewheel._engine.claim import ClaimTerms
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.program_job import ProgramJob
-from tidewheel._engine.run import JobRun
 
 
 class TakeOverRun(JobRun):

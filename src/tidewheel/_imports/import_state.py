@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from tidewheel._checkpoint.tools.exact_rows import EXACT, exact_of, plain_key, rows_of
 from tidewheel._core.pandas_warning import ignore_pandas_warning
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.program_job import ProgramJob
-from tidewheel._engine.run import JobRun
 from tidewheel._imports.columns import StateColumns, check_columns
 from tidewheel._imports.imported_step import ImportedStep, commit_import, key_twice
 from tidewheel._imports.keys import ImportedKeys

@@ -12,10 +12,10 @@ from tidewheel._core.keys import from_stored, shard_of_stored, to_stored
 from tidewheel._engine.commit import SourceProgress, operator_infos
 from tidewheel._engine.delta_files import DeltaFiles
 from tidewheel._engine.evolve import state_of
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.key_kinds import merged_kinds
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.report import Report
-from tidewheel._engine.run import JobRun
 from tidewheel._imports.columns import expected_type, record_fields
 from tidewheel._imports.keys import ImportedKeys
 from tidewheel._operators.base import Operator

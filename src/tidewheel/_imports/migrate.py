@@ -16,8 +16,8 @@ from tidewheel._checkpoint.store import StreamCheckpoints
 from tidewheel._connectors.source import Source
 from tidewheel._engine.commit import SourceProgress
 from tidewheel._engine.continued_sources import job_sources, kind_of
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.program_job import ProgramJob
-from tidewheel._engine.run import JobRun
 from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._imports.imported_step import ImportedStep, check_no_batch, commit_import, importable, key_twice
 from tidewheel._imports.migration import (

@@ -30,12 +30,13 @@ from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress
 from tidewheel._engine.continued_sources import check_positions, check_sources, continued, job_sources, kind_of
 from tidewheel._engine.figures import labelled
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.job_sources import JobSources
 from tidewheel._engine.phases import Phases
 from tidewheel._engine.plan import Plan
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.report import Report
-from tidewheel._engine.run import ChainRun, JobRun
+from tidewheel._engine.run import ChainRun
 from tidewheel._engine.run_reporter import RunReporter
 from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._engine.task_layout import DEFAULT_LIMITS, Layout, TaskLimits

@@ -19,10 +19,11 @@ from tidewheel._engine.batch_state import local_folder
 from tidewheel._engine.claim import ClaimTerms
 from tidewheel._engine.commit import SourceProgress
 from tidewheel._engine.continued_sources import continued, job_sources
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.local_tasks import LocalTasks
 from tidewheel._engine.merging import at_once
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.run import ChainRun, JobRun
+from tidewheel._engine.run import ChainRun
 from tidewheel._engine.seen_files import SeenFiles
 from tidewheel._engine.stored_names import OFFSETS, check_dropped, check_names, dropped
 from tidewheel._engine.task import SourceSplit

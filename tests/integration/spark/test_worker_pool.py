@@ -19,7 +19,7 @@ from tidewheel._connectors.split import Split
 from tidewheel._core import pickling
 from tidewheel._engine import report as reports
 from tidewheel._engine.batch_spec import BatchSpec
-from tidewheel._engine.run import JobRun
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.task_layout import DEFAULT_LIMITS, Layout, TaskLimits
 from tidewheel._spark import worker_pool
 from tidewheel._spark.worker_pool import BatchFailed, WorkerPool

@@ -21,8 +21,8 @@ from tidewheel._checkpoint.job_place import JobPlace
 from tidewheel._cli.status import lines
 from tidewheel._engine.control import order_stop, rescale
 from tidewheel._engine.job_lease import Holder, JobLease, LeaseState, this_process
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.job_status import find, look, status_of, stop
-from tidewheel._engine.run import JobRun
 from tidewheel._observe.records import Behind, CommitRecord
 from tidewheel._observe.run_history import RunHistory
 from tidewheel._time.duration import MAX_TIME

@@ -13,7 +13,7 @@ from tidewheel import Job, RunOptions, sinks
 from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._connectors.memory.collect import Collect
 from tidewheel._core.faults import InjectedFault
-from tidewheel._engine.run import JobRun
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.stopped_job import StoppedJob
 from tidewheel._spark.driver import Driver
 from tidewheel.checkpoints import CheckpointId

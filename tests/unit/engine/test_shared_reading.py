@@ -20,9 +20,9 @@ from tidewheel._connectors.files.parquet_split import ParquetSplit
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.commit import SourceProgress, check_reports
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.plan import source_key
 from tidewheel._engine.report import Report
-from tidewheel._engine.run import JobRun
 from tidewheel._engine.shared_reading import Share
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel.errors import StepError, TidewheelError

@@ -14,8 +14,8 @@ from tidewheel import Job
 from tidewheel._checkpoint.names import path, state_file
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.report import Attempt
-from tidewheel._engine.run import JobRun
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel.errors import CorruptError, StateError, StorageError, TidewheelError
 from tidewheel.sinks import collect

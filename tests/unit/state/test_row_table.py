@@ -16,7 +16,7 @@ from tidewheel import Job, sum_
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.commit import SourceProgress, check_reports
-from tidewheel._engine.run import JobRun
+from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.task import TaskIdentity, run_level
 from tidewheel._state import resident_rows
 from tidewheel._state.key_order import alike, fixed_keys

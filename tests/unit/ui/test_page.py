@@ -14,7 +14,7 @@ import tidewheel
 from support.page_site import HOSTILE, TOKEN, asked, replayable_job, served, stored_job, write_history
 from tidewheel import Job, StoredJob, cells, sinks, sources
 from tidewheel._engine.job_lease import Holder, this_process
-from tidewheel._engine.run import JobRun
+from tidewheel._engine.job_run import JobRun
 from tidewheel._observe.history import History
 from tidewheel._ui.app import VIEWS
 from tidewheel._ui.site import Site
