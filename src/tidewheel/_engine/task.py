@@ -9,9 +9,8 @@ from __future__ import annotations
 import gc
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,37 +19,27 @@ from tidewheel._cells.live import empty_cells, pin
 from tidewheel._checkpoint.names import folder, state_file
 from tidewheel._connectors.sink import Staging
 from tidewheel._connectors.split import Split
-from tidewheel._connectors.tables.table import Table
 from tidewheel._core import faults
-from tidewheel._core.transient import raise_transient
-from tidewheel._core.user_code import stop_at, summary, user_traceback
+from tidewheel._core.user_code import summary, user_traceback
 from tidewheel._engine import report as reports
 from tidewheel._engine import wire
 from tidewheel._engine.batch_spec import BatchSpec, WholeRecordsNeeded
 from tidewheel._engine.batch_state import BatchState
 from tidewheel._engine.busy_time import BusyTime
 from tidewheel._engine.hot_keys import KeySample
-from tidewheel._engine.key_kinds import kinds_by_name, merged_kinds
-from tidewheel._engine.plan import Edge, Plan, columns_read_behind
+from tidewheel._engine.plan import Edge, Plan
 from tidewheel._engine.report import Attempt, Failure, Report
 from tidewheel._engine.shards import shards_of
 from tidewheel._engine.shared_reading import Share
+from tidewheel._engine.step_context import StepContext
 from tidewheel._engine.task_output import TaskOutput
-from tidewheel._engine.task_tables import open_table
 from tidewheel._operators.accepted import accepted
-from tidewheel._operators.base import Process, without
+from tidewheel._operators.base import without
 from tidewheel._operators.graph import Node, Port
 from tidewheel._operators.keyed.combiner import Combiner
-from tidewheel._state.codec import StateCodec
-from tidewheel._state.keyed_state import KeyedState
-from tidewheel._state.raw_table import RawTable
-from tidewheel._state.row_table import RepeatedRows, RowTable
-from tidewheel._state.timers import SUFFIX as TIMERS
-from tidewheel._state.timers import TimerTable
 from tidewheel._storage import open_store
 from tidewheel._time.shard_epochs import earliest
 from tidewheel._values import Batch, Shape
-from tidewheel._values.keyed_table import KeyedRows
 from tidewheel.errors import Retry, StateError, StepError, TidewheelError
 
 SourceSplit = tuple[int, Split]
@@ -157,14 +146,15 @@ class TaskStep:
         self.busy = BusyTime(spec.figures)
         self.key_sample = KeySample(spec.figures)
         self.reading = self.idle = 0.0
-        self.share = self._share()
+        self.share: Share | None = None
+        """The filter for the task's own records, if a task of level 1 reads the whole batch from the source."""
+        if spec.shared_key is not None and level == 1:
+            self.share = Share(spec.shared_key, spec.n_shards, spec.parallelism, task.partition)
         self.began, self._began = time.time_ns(), time.perf_counter()
-        levels = (0, 1) if self._begins_at_source else (level,)
+        levels = (level,) if self.share is None else (0, 1)
         self.nodes = [plan.nodes[number] for each in levels for number in plan.levels[each]]
-        self.contexts = {node.id: _NodeContext(self, node) for node in self.nodes}
-        self.processes: dict[int, Process] = {}
-        for node in self.nodes:
-            self.processes[node.id] = node.operator.start(self.contexts[node.id])
+        self.contexts = {node.id: StepContext(self, node) for node in self.nodes}
+        self.processes = {node.id: node.operator.start(self.contexts[node.id]) for node in self.nodes}
 
     def close(self) -> None:
         """Release what the task holds."""
@@ -177,34 +167,27 @@ class TaskStep:
         """Whether steps get the end of the data several times."""
         return bool(self.spec.behind)
 
-    @property
-    def _begins_at_source(self) -> bool:
-        """Whether the task, though of level 1, reads the source's records, and keeps those of its own keys."""
-        return self.spec.shared_key is not None and self.level == 1
-
-    def _share(self) -> Share | None:
-        """Return the filter for the task's own records, if each task reads the whole batch."""
-        spec = self.spec
-        if spec.shared_key is None or self.level != 1:
-            return None
-        return Share(spec.shared_key, spec.n_shards, spec.parallelism, self.task.partition)
-
     def run(
         self, batches: Iterator[pa.RecordBatch], splits: Sequence[SourceSplit], source: int
     ) -> Iterator[pa.RecordBatch]:
         """Process all input and the epoch, and yield wire rows."""
+        for _ in self._work(batches, splits, source):
+            if self.pending:
+                rows, self.pending = self.pending, []
+                yield wire.record_batch(rows)
+        report = self._finish()
+        faults.point(REPORTED)
+        yield _report_row(report)
+
+    def _work(self, batches: Iterator[pa.RecordBatch], splits: Sequence[SourceSplit], source: int) -> Iterator[None]:
+        """Process all input and the epoch, and pause after each part: its rows are sent before the next part."""
         if self.spec.warms:
             self.state.update_copies()
         if self.spec.behind and self.level > 0:
             self._catch_up()
-            if self.pending:
-                yield self._drained()
-        for _ in self.read_splits(splits):
-            if self.pending:
-                yield self._drained()
-        for _ in self._read(batches, source):
-            if self.pending:
-                yield self._drained()
+            yield
+        yield from self.read_splits(splits)
+        yield from self._read(batches, source)
         self._finish_combining(self.level)
         for node in () if self.spec.warms else self.nodes:
             process = self.processes[node.id]
@@ -214,15 +197,10 @@ class TaskStep:
             if self.spec.epoch is not None:
                 process.on_epoch(self.spec.epoch)
             self.busy.end()
-            if self.pending:
-                yield self._drained()
+            yield
         for level in range(self.level + 1, len(self.plan.levels)):
             self._finish_combining(level)
-        if self.pending:
-            yield self._drained()
-        report = self._finish()
-        faults.point(REPORTED)
-        yield _report_row(report)
+        yield
 
     def _catch_up(self) -> None:
         """Bring shards that are behind up to the epoch of the others, as a batch without data would.
@@ -254,7 +232,7 @@ class TaskStep:
 
     def _read(self, batches: Iterator[pa.RecordBatch], source: int) -> Iterator[None]:
         """Feed the input to the steps, one batch of messages at a time."""
-        if self.level == 0 or self._begins_at_source:
+        if self.level == 0 or self.share is not None:
             node = self.plan.sources()[source]
             for columns in self._awaited(batches):
                 self.deliver(((node.id, 0),), Batch(RAW, columns=columns))
@@ -354,7 +332,7 @@ class TaskStep:
             return None
         if edge.id not in self.combiners:
             node = self.plan.nodes[edge.targets[0][0]]
-            self.combiners[edge.id] = node.operator.combiner(_NodeContext(self, node))
+            self.combiners[edge.id] = node.operator.combiner(StepContext(self, node))
         return self.combiners[edge.id]
 
     def send(self, edge: Edge, batch: Batch) -> None:
@@ -372,10 +350,6 @@ class TaskStep:
     def _blocks(self, edge: Edge, batch: Batch) -> list[tuple[int, bytes]]:
         spec = self.spec
         return list(wire.blocks(batch, edge.keyed, spec.n_shards, spec.parallelism, self.task.partition))
-
-    def _drained(self) -> pa.RecordBatch:
-        rows, self.pending = self.pending, []
-        return wire.record_batch(rows)
 
     @property
     def _task_number(self) -> int:
@@ -424,105 +398,3 @@ class TaskStep:
             idle=self.idle,
             hot=self.key_sample.found(),
         )
-
-
-class _NodeContext:
-    """The `Context` of one step in one task."""
-
-    def __init__(self, step: TaskStep, node: Node) -> None:
-        self._step, self._node = step, node
-        self.operator = node.name
-        self.shapes = node.shapes
-        self.timestamps = node.timestamps
-        self.now = step.spec.now
-        self.begin()
-
-    def begin(self) -> None:
-        """Take the batch's own epochs."""
-        self.last_epoch = self._step.spec.last_epoch
-        self.epoch = self._step.spec.epoch
-        self._only_behind = False
-
-    def catch_up(self, last_epoch: int | None, epoch: int) -> None:
-        """Take, until `begin`, the epochs of the shards that are behind, and see no other shards."""
-        self.last_epoch, self.epoch, self._only_behind = last_epoch, epoch, True
-
-    def emit(self, batch: Batch, port: int = 0) -> None:
-        self._step.emit(Port(self._node.id, port), batch)
-
-    def write(self, columns: pa.RecordBatch) -> None:
-        self._step.output.write(self._node, columns)
-
-    def reject(self, error: Exception, batch: Batch, position: int, *, stop: bool = False) -> None:
-        stop_at(error)
-        self.check_transient(error)
-        if self._step.spec.partial:
-            raise WholeRecordsNeeded(f"step {self.operator!r} rejects a record") from error
-        self._step.output.reject(self._node, error, batch, position, stop=stop)
-
-    def check_transient(self, error: Exception) -> None:
-        raise_transient(self.operator, error, self._node.retry)
-
-    def keeps_rejected(self) -> bool:
-        return self._step.plan.dead_letter is not None
-
-    def table(self, table: Table) -> KeyedRows:
-        return open_table(self._step.spec, self._step.store, table)
-
-    def state(self, codec: StateCodec, default: Callable[[], Any], table: str = "") -> KeyedState:
-        return self._step.state.opened.keyed(self._table(table), codec, default)
-
-    def raw_table(self) -> RawTable:
-        return self._step.state.opened.raw(self._table(""))
-
-    def row_table(self) -> RowTable | RepeatedRows:
-        if self._step.repeats:
-            # Shards that catch up do so before the batch's own data.
-            return RepeatedRows(self.raw_table())
-        return self._step.state.opened.rows(self._table(""))
-
-    def timers(self, table: str = TIMERS) -> TimerTable:
-        return self._step.state.opened.timers(self._table(table))
-
-    def columns_read(self) -> Collection[str] | None:
-        return columns_read_behind(self._step.plan, Port(self._node.id))
-
-    def clock(self) -> int | None:
-        return self.last_epoch if self.epoch is None else self.epoch
-
-    def report_clock_input(self, name: str, epoch: int | None) -> None:
-        before = self._step.frontiers.get(name)
-        if epoch is None or before is None or epoch > before:
-            self._step.frontiers[name] = before if epoch is None else epoch
-
-    def keyed(self, kinds: Mapping[str, set[str]]) -> None:
-        try:
-            self._step.key_kinds = merged_kinds(
-                self._step.key_kinds, kinds_by_name(self.operator, kinds), plan=self._step.plan
-            )
-        except StepError as error:
-            # The step that rejects the record names the step.
-            raise StepError(str(error).removeprefix(f"step {self.operator!r}: ")) from None
-
-    def batch_identity(self, *, keyed: bool) -> str:
-        spec, task = self._step.spec, "" if keyed else self._step.task.partition
-        return f"{spec.stream}:{self.operator}:{spec.after}:{task}"
-
-    def count(self, label: str, number: int) -> None:
-        name = f"{self.operator}/{label}"
-        self._step.counts[name] = self._step.counts.get(name, 0) + number
-
-    def _table(self, table: str) -> str:
-        return f"{self.operator}/{table}" if table else self.operator
-
-    def shards(self) -> Iterable[int]:
-        return self._seen(self._step.state.shards())
-
-    def shards_awake(self, timers: TimerTable) -> Iterable[int]:
-        return self._seen(timers.candidates(self._step.state.shards))
-
-    def all_shards(self) -> Iterable[int]:
-        return self._seen(self._step.state.all_shards())
-
-    def _seen(self, shards: list[int]) -> list[int]:
-        return [shard for shard in shards if shard in self._step.spec.behind] if self._only_behind else shards
