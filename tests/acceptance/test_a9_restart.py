@@ -57,6 +57,15 @@ def test_a9_a_retried_failure_is_recorded_with_the_same_text_as_a_final_one(spar
     assert (again.text, again.kind) == (last.text, last.kind)
 
 
+def test_a9_a_failure_outside_of_a_batch_is_recorded_without_a_batch(spark, runner_spark, tmp_path):
+    """An earlier failure of a batch does not count: that batch may have succeeded since."""
+    job = summed(job := runner_spark.job(), job.source("in", iterable([1, 2])), collect())
+    faults.arm("batch.ran=raise;start.published=raise@2")
+    spark_run(job, spark, tmp_path, restarts=2)
+    errors = History(open_store(job.state)).errors(job.name)
+    assert [error.batch for error in errors] == [0, None]
+
+
 def test_a9_without_restarts_the_failure_is_raised(spark, runner_spark, tmp_path):
     job = summed(job := runner_spark.job(), job.source("in", iterable([1, 2])), collect())
     faults.arm("batch.ran=raise")

@@ -371,7 +371,7 @@ class Driver:
 
     def _attempt(self) -> None:
         """Publish output that a crash may have left unpublished, and run batches to the end."""
-        self.error = None
+        self.error = self.failed_batch = None
         self._enter("rebuilding")
         self.run.recall()
         self.run.publish_left(self.spark)
