@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidewheel._connectors.source import Source, Unread
 from tidewheel._core import logs
+from tidewheel._engine.continued_sources import job_sources
 from tidewheel._engine.datasets import datasets_of
 from tidewheel._engine.figures import CommitListener, Figures, operator_records
 from tidewheel._engine.phases import Phases
@@ -17,7 +18,6 @@ from tidewheel._observe.lineage import Lineage, is_configured
 from tidewheel._observe.records import Behind
 from tidewheel._observe.run_history import RunHistory
 from tidewheel._observe.tracing import Tracing
-from tidewheel._operators.stateless.source import SourceOperator
 from tidewheel.errors import FencedError, HeldError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class RunReporter:
         if self._metrics is not None:
             self._metrics.behind = self._figures.behind
             self._metrics.inbox = next(
-                (name for name, source in self._sources().items() if source.kind == "inbox"), None
+                (name for name, source in job_sources(self._run.plan).items() if source.kind == "inbox"), None
             )
             self._metrics.claimed(self._run.token, __version__)
         _LOG.info("run %s has the job, from commit %s on", self._run.token, self._sequence())
@@ -162,12 +162,8 @@ class RunReporter:
         head = getattr(self._run, "head", None)
         return None if head is None else head.sequence
 
-    def _sources(self) -> dict[str, Source]:
-        nodes = [(node.name, node.operator) for node in self._run.plan.sources()]
-        return {name: operator.source for name, operator in nodes if isinstance(operator, SourceOperator)}
-
     def _looks(self) -> dict[str, Callable[[], Mapping[str, Unread]]]:
-        return {name: partial(self._unread, name, source) for name, source in self._sources().items()}
+        return {name: partial(self._unread, name, source) for name, source in job_sources(self._run.plan).items()}
 
     def _unread(self, name: str, source: Source) -> Mapping[str, Unread]:
         position = self._run.head.source_offsets.get(name)

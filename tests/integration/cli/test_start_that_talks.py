@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import termios
-import threading
 import time
 
 import pytest
@@ -20,7 +19,6 @@ from rich.console import Console
 from tidewheel import BatchProgress, Job, RunOptions, RunResult, sinks, sources
 from tidewheel._cli.progress import LineProgress
 from tidewheel._engine.job_status import find, look, without_commit
-from tidewheel._spark.driver import Driver, _Stopped
 from tidewheel._storage import open_store
 
 PROGRAM = """
@@ -274,40 +272,6 @@ def test_without_a_terminal_there_is_a_plain_line_for_each_phase_and_batch(progr
     assert lines[8].startswith("started in ")
     assert sum(line.startswith("batch ") for line in lines) == 40
     assert "\x1b" not in found.stdout
-
-
-class StandIn:
-    """In place of a run: whether it was told to stop is known."""
-
-    token = "run"
-
-    def __init__(self, told: bool) -> None:
-        self.cells, self._told = self, told
-
-    def stop_ordered(self) -> bool:
-        return self._told
-
-    def enter(self, phase: str | None) -> None:
-        pass
-
-
-def test_each_phase_is_shown_once():
-    told: list[str | None] = []
-    driver = Driver.__new__(Driver)
-    driver.options, driver.phase, driver._stop = RunOptions(on_phase=told.append), "checking", threading.Event()
-    driver.run = StandIn(told=False)
-    for phase in ("checking", "Spark", "Spark", "first batch", None, None):
-        driver._enter(phase)
-    assert told == ["checking", "Spark", "first batch", None]
-
-
-def test_a_start_stopped_from_another_process_ends():
-    driver = Driver.__new__(Driver)
-    driver.options, driver.phase, driver._stop = RunOptions(), "checking", threading.Event()
-    driver.run = StandIn(told=True)
-    with pytest.raises(_Stopped):
-        driver._enter("Spark")
-    assert driver.stopping
 
 
 def test_a_first_start_and_its_failure_are_visible_from_outside(spark, tmp_path):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from tidewheel._checkpoint.manifest import Manifest, OperatorInfo
 from tidewheel._engine.commit import operator_infos
+from tidewheel._engine.continued_sources import job_sources
 from tidewheel._engine.declaration import declare
 from tidewheel._engine.evolve import continuing, evolve, fitted
 from tidewheel._engine.plan import Plan
@@ -49,7 +50,7 @@ def check_plan(plan: Plan, job: str) -> InboxSource:
             f"job {job!r} has more than one keyed level ({', '.join(keyed)}): messages after the second key_by would have to "
             "cross nodes. A fleet runs jobs with one keyed level; run this job on one Spark cluster with `tidewheel run`"
         )
-    sources = [node.operator.source for node in plan.nodes if isinstance(node.operator, SourceOperator)]
+    sources = list(job_sources(plan).values())
     first = sources[0]
     if len(sources) > 1 or not isinstance(first, InboxSource):
         found = ", ".join(source.describe() for source in sources)
