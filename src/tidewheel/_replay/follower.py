@@ -21,6 +21,7 @@ from tidewheel._engine.batch_spec import BatchSpec
 from tidewheel._engine.commit import SourceProgress, epoch_due, next_manifest, operator_infos
 from tidewheel._engine.evolve import evolve, fitted
 from tidewheel._engine.key_kinds import without_state
+from tidewheel._engine.plan import Plan
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.report import Report
 from tidewheel._engine.stored_names import dropped, renamed
@@ -55,15 +56,17 @@ class Follower:
         token: str,
         compute: Compute,
         *,
+        plan: Plan | None = None,
         allow_dropped_state: Collection[str] | None = (),
     ) -> None:
         """Take the program, the store of its chain, and the chain's stream. Nothing is created yet.
 
+        `plan` is the plan that `compute` runs, by default that of the program.
         `allow_dropped_state` names steps that the program lacks. None allows all, and another number of shards.
         """
         self.job, self.store, self.stream, self.token = job, store, stream, token
         self.checkpoints = StreamCheckpoints(store, stream)
-        self.plan = job.plan()
+        self.plan = plan or job.plan()
         self.head: Manifest
         """The follower's newest commit."""
         self.base: Manifest

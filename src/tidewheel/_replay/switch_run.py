@@ -106,6 +106,8 @@ class SwitchRun(TakeOverRun):
             self._fork,
             self.token,
             self.compute,
+            # As it continues the newest state: the base of the fork may have none.
+            plan=self.plan,
             allow_dropped_state=self.terms.allow_dropped_state,
         )
         with self._forked(follower), RecordedInput(self.job, self.store) as recorded:

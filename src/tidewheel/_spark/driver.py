@@ -17,6 +17,7 @@ from tidewheel._core.logs import logger
 from tidewheel._core.own_code import own_code
 from tidewheel._engine.batch_loop import BatchLoop, Positions
 from tidewheel._engine.claim import ClaimTerms
+from tidewheel._engine.commit import operator_infos
 from tidewheel._engine.continued_sources import check_sources, job_sources
 from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.plan import Plan
@@ -100,6 +101,8 @@ class Driver:
         self._session = contextlib.ExitStack()
         """Ends the session of this run."""
         self._reporter: RunReporter
+        self._plan = plan
+        """The plan that tasks run."""
 
     @property
     def phase(self) -> str | None:
@@ -185,6 +188,8 @@ class Driver:
         self.run.check_sources = self._sources.check
         self._life.enter("claiming")
         self.run.begin()
+        if operator_infos(self.run.plan) != operator_infos(self._plan):
+            self._load_program()  # While the run waited to take over, the job's other run has committed state.
         self._reporter.started(self._sources.opened.schemas)
 
     def _warn(self, warnings: Iterable[str]) -> None:
@@ -219,13 +224,18 @@ class Driver:
         check_hosts(spark, plan)
         self.run.load_tables(spark)
         self._sources.open(spark)
-        program = Program(plan, spark, self._sources.opened.schemas, self._limits)
+        self._load_program()
         readers = readers_of(job_sources(plan))
         for source, reader in readers.items():
             _LOG.info("job %r: source %r: reader: %s", self.job.name, source, reader)
         if self.options.on_readers is not None:
             self.options.on_readers(readers)
-        self._batches.start(spark, program, self._reporter)
+
+    def _load_program(self) -> None:
+        """Let tasks run the plan of the run."""
+        self._plan = self.run.plan
+        program = Program(self._plan, self._spark, self._sources.opened.schemas, self._limits)
+        self._batches.start(self._spark, program, self._reporter)
 
     def stand_by(self) -> None:
         """Show that the run waits while another run has the job. `Stopped` if it is to stop."""
