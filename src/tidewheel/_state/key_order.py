@@ -41,9 +41,9 @@ def sorted_column(column: pa.Array) -> SortedColumn | None:
     words = _words(column)
     if words is None or not len(column):
         return None
-    order = np.argsort(words[-1], kind="stable")
+    order = stable_order(words[-1])
     for word in reversed(words[:-1]):
-        order = order[np.argsort(word[order], kind="stable")]
+        order = order[stable_order(word[order])]
     differs = np.zeros(len(order), bool)
     differs[0] = True
     for word in words:
@@ -51,6 +51,29 @@ def sorted_column(column: pa.Array) -> SortedColumn | None:
         differs[1:] |= ascending[1:] != ascending[:-1]
     starts = np.flatnonzero(differs)
     return SortedColumn(order, starts, np.diff(starts, append=len(order)))
+
+
+def stable_order(numbers: npt.NDArray[np.uint64]) -> Positions:
+    """Return the stable order of numbers.
+
+    numpy has vector instructions for an order that is not stable, and for plain numbers: together they take a third of
+    the time of its stable order.
+    """
+    if (numbers[1:] >= numbers[:-1]).all():
+        return np.arange(len(numbers))
+    order = np.argsort(numbers)
+    ascending = numbers[order]
+    differs = ascending[1:] != ascending[:-1]
+    if differs.all():
+        return order
+    # Equal numbers are a group. Sorting by group and position only moves positions within their group.
+    groups = np.zeros(len(order), np.uint64)
+    np.cumsum(differs, dtype=np.uint64, out=groups[1:])
+    groups <<= np.uint64(32)
+    groups |= order.view(np.uint64)
+    groups.sort()
+    groups &= np.uint64(0xFFFFFFFF)
+    return groups.view(np.int64)
 
 
 def _words(column: pa.Array) -> Words | None:

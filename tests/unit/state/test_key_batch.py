@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from support.internals import shard_of, to_stored
 from tidewheel._state.key_batch import sorted_keys
+from tidewheel._state.key_order import stable_order
 
 KEYS = {
     "short text": (pa.string(), st.text("ab", max_size=3)),
@@ -41,3 +43,15 @@ def test_keys_are_distinct_and_in_order_and_each_message_has_its_place(keys, rep
     # Messages of one key stay in their order.
     assert order.to_pylist() == sorted(range(len(listed)), key=lambda position: batch.places()[position])
     assert counts == [listed.count(key) for key in batch.keys]
+
+
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 3), max_size=300))
+def test_equal_numbers_stay_in_their_order(listed):
+    order = stable_order(np.array(listed, np.uint64))
+    assert order.tolist() == sorted(range(len(listed)), key=listed.__getitem__)
+
+
+def test_many_equal_numbers_stay_in_their_order():
+    """Sorting has other branches for long arrays."""
+    numbers = np.random.default_rng(1).integers(0, 5_000, 100_000).astype(np.uint64)
+    assert (stable_order(numbers) == np.argsort(numbers, kind="stable")).all()
