@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewheel._core.hashing import Shards, shards_of_column
-from tidewheel._state.key_order import SortedColumn, sorted_column
+from tidewheel._state.key_order import FixedKeys, SortedColumn, sorted_column
 from tidewheel._state.key_run import KeyRun
 from tidewheel._values.columns import repeats, with_used_values
 
@@ -42,7 +42,18 @@ class KeyBatch:
     place.
     """
 
-    __slots__ = ("_keys", "_order", "_places", "_stored", "encoded", "read", "shards", "states")
+    __slots__ = (
+        "_keys",
+        "_order",
+        "_places",
+        "_stored",
+        "encoded",
+        "fixed",
+        "read",
+        "shards",
+        "some_dropped",
+        "states",
+    )
 
     def __init__(
         self,
@@ -63,6 +74,10 @@ class KeyBatch:
         """The encoded states that were read, if the keys are in store order."""
         self.encoded: list[bytes | None] = []
         """The encoded states that the step set, after `keep`."""
+        self.some_dropped = True
+        """Whether the step may have deleted the state of a key."""
+        self.fixed: FixedKeys | None = None
+        """The keys in the form in which states stay in memory, if they may stay there."""
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -113,7 +128,9 @@ class KeyBatch:
     def grown(self, shard: int) -> int:
         """Return by how many the number of a shard's keys with state has grown since they were read."""
         part = self.shards.get(shard)
-        return 0 if part is None else self.read[part].count(None) - self.encoded[part].count(None)
+        if part is None:
+            return 0
+        return self.read[part].count(None) - (self.encoded[part].count(None) if self.some_dropped else 0)
 
     def entries(self) -> Iterator[tuple[int, list[tuple[bytes, Any, bytes | None]]]]:
         """Yield each shard with the stored form of its keys, the keys, and the encoded states that were read."""

@@ -29,6 +29,8 @@ class KeyRun(Sequence[tuple[bytes, bytes | None]]):
         [(b'b', b'2')]
         """
         changes = list(map(ne, values, before))
+        if all(changes):
+            return cls(keys, values)
         return cls(list(compress(keys, changes)), list(compress(values, changes)))
 
     @classmethod

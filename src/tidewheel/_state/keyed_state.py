@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
 from tidewheel._core.keys import SEED, from_stored, shard_of_stored, to_stored
 from tidewheel._state.codec import StateCodec, decode_all, encode_all
 from tidewheel._state.key_batch import KeyBatch, RefusedState, sorted_keys
+from tidewheel._state.key_order import fixed_keys
+from tidewheel._state.references import PartRef
+from tidewheel._state.resident_rows import object_array
 from tidewheel._state.segments import SegmentTable
 from tidewheel._state.spill import Spill
 from tidewheel._state.state_file import DROPPED, MISSING, Absent, Items
@@ -38,7 +42,8 @@ class KeyedState:
     Untouched keys are in the committed state. Touched keys are in one of three places:
 
     - `_batch`: the keys of many messages, opened together and passed back. This is the hottest loop: the keys are
-      sorted once, and the list of their states becomes the delta unchanged.
+      sorted once, and the list of their states becomes the delta unchanged. If most keys of a shard are among them,
+      their encoded states stay in memory for the next batch.
     - `states`: single keys, as Python objects. Access to a single key moves the batch there first.
     - `_spill`: on local disk, when there are more keys than fit in memory.
     """
@@ -62,6 +67,7 @@ class KeyedState:
         self._batch: KeyBatch | None = None
         self._spill: Spill | None = None
         self._task = task
+        self.resident = task.resident(table)
         self._segments = segments
         """The segment table, if the codec divides large states."""
         self._numbers: set[type] = set()
@@ -82,10 +88,7 @@ class KeyedState:
         untouched = not self.states and not self._spill
         batch = sorted_keys(column, self.n_shards) if column is not None and untouched else None
         if batch is not None:
-            for shard, part in batch.shards.items():
-                read = self._task.reader(shard).get_many(self.table, batch.stored[part])
-                batch.read += read
-                batch.states += self._decoded(batch.stored[part], read)
+            self._read(batch)
             return batch
         distinct: dict[Any, int] = {}
         every = keys if keys is not None else values(column)
@@ -94,6 +97,37 @@ class KeyedState:
         self.fetch(batch.keys)
         batch.states = [self.states[key] for key in batch.keys]
         return batch
+
+    def _read(self, batch: KeyBatch) -> None:
+        """Read the states of keys in store order: from memory where a batch touches most keys of a shard."""
+        if self._segments is None and self.resident.are_useful and len(batch):
+            batch.fixed = fixed_keys(batch.stored_column())
+        for shard, part in batch.shards.items():
+            rows = None
+            if batch.fixed is not None:
+                kind = batch.stored[0][:1]
+                rows = self.resident.rows(shard, part.stop - part.start, kind, object_array)
+            if rows is None or batch.fixed is None:
+                read = self._task.reader(shard).get_many(self.table, batch.stored[part])
+            else:
+                read = rows.find(batch.fixed[part])[0].tolist()
+            batch.read += read
+            batch.states += self._decoded(batch.stored[part], read)
+
+    def written(self, parts: Mapping[int, Sequence[PartRef]]) -> None:
+        """Keep the states that are in memory for the next batch: the batch's changes are in these parts of its delta."""
+        batch = self._batch
+        if batch is None:
+            if self.touched():
+                self.resident.drop()
+            return
+        for shard, part in batch.shards.items():
+            if batch.fixed is None or shard not in parts or shard not in self.resident.shards():
+                continue
+            encoded = batch.encoded[part]
+            present = np.array([state is not None for state in encoded]) if batch.some_dropped else None
+            self.resident.put(shard, batch.fixed[part], object_array(encoded), parts[shard][-1].file.name, present)
+        self.resident.keep()
 
     def _check_kinds(self, kinds: set[type]) -> None:
         """Raise for keys of several number types: 1, 1.0 and True are one key in a dict and three in the store."""
@@ -110,6 +144,7 @@ class KeyedState:
             self._refuse(batch)
             raise
         if batch.shards:
+            batch.some_dropped = None in batch.encoded
             self._batch = batch
         else:
             self.states.update(zip(batch.keys, batch.states, strict=True))

@@ -1,4 +1,4 @@
-"""Rows of fixed width that a process keeps in memory from one batch to the next, shard by shard.
+"""Rows or encoded states that a process keeps in memory from one batch to the next, shard by shard.
 
 A batch that touches most keys of a shard would otherwise apply its changes to the local copy key by key and read them again
 in the next batch. The rows of a shard are kept with the commit that they are of. A batch uses them only if that commit is the
@@ -8,6 +8,7 @@ newest of the shard in the batch's base manifest, so rows of a batch that failed
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,14 @@ from tidewheel._state.key_order import FixedKeys, alike
 from tidewheel._state.missing_parts import Applied
 from tidewheel._state.references import PartRef, ShardParts
 
-MOST_KEYS = 1_000_000
-"""The maximum number of keys whose rows a process keeps: about 50 MB."""
+MOST_BYTES = 64 << 20
+"""The approximate maximum size of the rows that a process keeps: aggregates of about two million keys."""
+_OBJECT_BYTES = 48
+"""The memory that a value needs in addition to its bytes, as an object of Python in an array."""
+_SAMPLES = 32
 
-Rows = npt.NDArray[np.void]
+Rows = npt.NDArray[Any]
+"""Rows of one width, or values of any size as Python's bytes."""
 Found = npt.NDArray[np.bool_]
 Place = tuple[str, str, int, bytes]
 """The folder of the job's local copies, a table, a shard, and the first letter of the stored keys."""
@@ -34,6 +39,8 @@ class ResidentRows:
         self._commit = commit
         self._file: str | None = None
         """The delta file that has the latest rows; whether it was committed is not known yet."""
+        self._places: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._found: Found = np.empty(0, bool)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -45,24 +52,62 @@ class ResidentRows:
             self._file, self._commit = None, Applied.of(newest[-1])
         return self._file is None and self._commit == (Applied.of(newest[-1]) if newest else None)
 
-    def find(self, keys: FixedKeys) -> tuple[Rows, Found]:
-        """Return the row of each key, and whether it has one; the keys must ascend."""
-        mine, keys = alike(self._keys, keys)
-        if not len(mine):
-            return np.empty(len(keys), self._rows.dtype), np.zeros(len(keys), bool)
-        places = np.minimum(np.searchsorted(mine, keys), len(mine) - 1)
-        return self._rows[places], mine[places] == keys
+    @property
+    def value_bytes(self) -> int:
+        """The bytes of keys and values; the length of values is estimated from a sample."""
+        values = int(self._rows.nbytes)
+        if self._rows.dtype == object and len(self._rows):
+            sample = self._rows[:: len(self._rows) // _SAMPLES + 1]
+            values = len(self._rows) * sum(map(len, sample)) // len(sample)
+        return int(self._keys.nbytes) + values
 
-    def put(self, keys: FixedKeys, rows: Rows, found: Found, file: str) -> None:
-        """Set the rows of ascending keys. `found` is the result of `find` for them, `file` the delta file that has the rows."""
+    @property
+    def nbytes(self) -> int:
+        """About how much memory the rows take."""
+        return self.value_bytes + (_OBJECT_BYTES * len(self._rows) if self._rows.dtype == object else 0)
+
+    def find(self, keys: FixedKeys) -> tuple[Rows, Found]:
+        """Return the row of each key, and whether it has one; the keys must ascend. A value that is missing is None."""
+        mine, keys = alike(self._keys, keys)
+        self._places = np.searchsorted(mine, keys)
+        if not len(mine):
+            self._found = np.zeros(len(keys), bool)
+            return np.empty(len(keys), self._rows.dtype), self._found
+        nearest = np.minimum(self._places, len(mine) - 1)
+        self._found = mine[nearest] == keys
+        rows = self._rows[nearest]
+        if rows.dtype == object and not self._found.all():
+            rows[~self._found] = None
+        return rows, self._found
+
+    def put(self, keys: FixedKeys, rows: Rows, file: str, present: Found | None = None) -> None:
+        """Set the rows of the keys of the last `find`; `file` is the delta file that has the rows.
+
+        `present` says which of the keys have a row; None means all. The others are deleted.
+        """
         self._keys, keys = alike(self._keys, keys)
-        places = np.searchsorted(self._keys, keys)
-        self._rows[places[found]] = rows[found]
-        fresh = ~found
-        if fresh.any():
-            self._keys = np.insert(self._keys, places[fresh], keys[fresh])
-            self._rows = np.insert(self._rows, places[fresh], rows[fresh])
+        places, found = self._places, self._found
+        if found.all():
+            self._rows[places] = rows
+        else:
+            self._rows[places[found]] = rows[found]
+        fresh = ~found if present is None else ~found & present
+        gone = np.empty(0, np.int64) if present is None else places[found & ~present]
+        if len(gone) or fresh.any():
+            # A place counts the rows before the change.
+            left = np.ones(len(self._keys), bool)
+            left[gone] = False
+            places = places[fresh] if not len(gone) else np.concatenate([[0], np.cumsum(left)])[places[fresh]]
+            self._keys = np.insert(self._keys[left] if len(gone) else self._keys, places, keys[fresh])
+            self._rows = np.insert(self._rows[left] if len(gone) else self._rows, places, rows[fresh])
         self._file = file
+
+
+def object_array(values: Sequence[bytes | None]) -> Rows:
+    """Return values of any size as rows."""
+    rows = np.empty(len(values), object)
+    rows[:] = values
+    return rows
 
 
 def newest_parts(parts: ShardParts | None) -> Sequence[PartRef]:
@@ -86,8 +131,22 @@ def take(place: Place, parts: ShardParts | None) -> ResidentRows | None:
 
 def keep(shards: Mapping[Place, ResidentRows]) -> None:
     """Keep the rows of shards for the next batch, as many as fit."""
-    keys = sum(map(len, _kept.values()))
+    size = sum(rows.nbytes for rows in _kept.values())
     for place, rows in shards.items():
-        keys += len(rows)
-        if keys <= MOST_KEYS:
+        size += rows.nbytes
+        if size <= MOST_BYTES:
             _kept[place] = rows
+
+
+_unfit: set[tuple[str, str]] = set()
+"""The tables by folder whose last batch accessed single keys: their rows would not be kept."""
+
+
+def set_fit(folder: str, table: str, fit: bool) -> None:
+    """Remember whether the rows of a table can be kept from one batch to the next."""
+    (_unfit.discard if fit else _unfit.add)((folder, table))
+
+
+def is_fit(folder: str, table: str) -> bool:
+    """Return whether the rows of a table could be kept after its last batch."""
+    return (folder, table) not in _unfit

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from tidewheel._state import resident_rows
 from tidewheel._state.key_batch import KeyBatch
 from tidewheel._state.key_order import FixedKeys, fixed_keys
 from tidewheel._state.key_run import KeyRun
-from tidewheel._state.missing_parts import Applied
 from tidewheel._state.packed_run import PackedRun
-from tidewheel._state.references import PartRef, ShardParts
-from tidewheel._state.resident_rows import Place, ResidentRows, Rows
+from tidewheel._state.references import PartRef
+from tidewheel._state.resident_rows import Rows
+from tidewheel._state.resident_shards import ResidentShards
 from tidewheel._state.shard_reader import ShardReader
 from tidewheel.errors import StateError
 
 if TYPE_CHECKING:
     from tidewheel._state.raw_table import RawTable
-
-_SPARSE = 2
-"""A shard with more than this many times the keys of a batch is read key by key."""
-_ENTRY_BYTES = 10
-"""The bytes that a key takes in a local copy in addition to itself and its value."""
 
 
 class RowTable:
@@ -40,20 +33,18 @@ class RowTable:
         self,
         table: str,
         n_shards: int,
-        folder: str,
-        parts: Mapping[int, ShardParts],
+        resident: ResidentShards,
         reader: Callable[[int], ShardReader],
     ) -> None:
         """Create a table; called by `TaskState.rows`."""
         self.table, self.n_shards = table, n_shards
-        self._folder, self._parts, self._reader = folder, parts, reader
+        self._reader = reader
         self._keys: KeyBatch | None = None
         self._fixed: FixedKeys | None = None
         self._old: Rows = np.empty(0, "V1")
         self._new: Rows | None = None
         self._found: npt.NDArray[np.bool_] = np.empty(0, bool)
-        self._resident: dict[int, tuple[Place, ResidentRows]] = {}
-        self._counts: dict[int, int] = {}
+        self.resident = resident
         self._changes: PackedRun | KeyRun | None = None
         self._ends: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
@@ -65,10 +56,11 @@ class RowTable:
         kind = stored[0].as_py()[:1] if len(stored) else b""
         self._old, self._found = np.empty(len(keys), f"V{len(nothing)}"), np.zeros(len(keys), bool)
         for shard, part in keys.shards.items():
-            rows = self._rows_in_memory(shard, part.stop - part.start, kind)
-            if rows is not None and self._fixed is not None:
-                self._old[part], self._found[part] = rows.find(self._fixed[part])
-                continue
+            if self._fixed is not None:
+                rows = self.resident.rows(shard, part.stop - part.start, kind, self._as_rows)
+                if rows is not None:
+                    self._old[part], self._found[part] = rows.find(self._fixed[part])
+                    continue
             values = self._reader(shard).get_many(self.table, keys.stored[part])
             self._found[part] = [value is not None for value in values]
             self._old[part] = self._joined([value or nothing for value in values])
@@ -107,52 +99,20 @@ class RowTable:
         part = None if self._keys is None else self._keys.shards.get(shard)
         return 0 if part is None or self._new is None else int(np.count_nonzero(~self._found[part]))
 
-    def sizes(self) -> Iterator[tuple[int, str, int, int]]:
-        """Yield shard, table, keys and estimated bytes of the shards whose rows were in memory, as of the base."""
-        for shard, keys in self._counts.items():
-            width = 0 if self._fixed is None else self._fixed.dtype.itemsize
-            yield shard, self.table, keys, keys * (width + self._old.dtype.itemsize + _ENTRY_BYTES)
-
-    def in_memory(self) -> set[int]:
-        """Return the shards whose rows were in memory."""
-        return set(self._counts)
-
     def written(self, parts: Mapping[int, Sequence[PartRef]]) -> None:
         """Keep the rows in memory for the next batch: the batch's changes are in these parts of its delta."""
-        assert self._keys is not None or not self._resident, "rows are in memory after they were read"
-        for shard, (_, rows) in self._resident.items():
-            if self._keys is not None and self._new is not None and self._fixed is not None and shard in parts:
+        if self._keys is not None and self._new is not None and self._fixed is not None:
+            for shard in self.resident.shards() & parts.keys():
                 part = self._keys.shards[shard]
-                rows.put(self._fixed[part], self._new[part], self._found[part], parts[shard][-1].file.name)
-        resident_rows.keep(dict(self._resident.values()))
+                self.resident.put(shard, self._fixed[part], self._new[part], parts[shard][-1].file.name)
+        self.resident.keep()
 
     def close(self) -> None:
         """Do nothing: no resources are open."""
 
-    def _rows_in_memory(self, shard: int, keys: int, kind: bytes) -> ResidentRows | None:
-        """Return the rows of a shard, if they are in memory or worth loading for this many keys."""
-        if self._fixed is None:
-            return None
-        place = (self._folder, self.table, shard, kind)
-        rows = resident_rows.take(place, self._parts.get(shard)) or self._loaded(shard, keys, kind)
-        if rows is not None:
-            self._resident[shard], self._counts[shard] = (place, rows), len(rows)
-        return rows
-
-    def _loaded(self, shard: int, keys: int, kind: bytes) -> ResidentRows | None:
-        reader = self._reader(shard)
-        if reader.count(self.table) > _SPARSE * keys:
-            return None
-        items = list(reader.items(self.table))
+    def _as_rows(self, rows: list[bytes]) -> Rows | None:
         width = self._old.dtype.itemsize
-        if any(key[:1] != kind or len(row) != width for key, row in items):
-            return None
-        fixed = fixed_keys(pa.array([key for key, _ in items], pa.binary()))
-        if fixed is None:
-            return None
-        newest = resident_rows.newest_parts(self._parts.get(shard))
-        rows = self._joined([row for _, row in items])
-        return ResidentRows(fixed, rows.copy(), Applied.of(newest[-1]) if newest else None)
+        return None if any(len(row) != width for row in rows) else self._joined(rows).copy()
 
     def _joined(self, rows: list[bytes]) -> Rows:
         data = b"".join(rows)

@@ -19,6 +19,7 @@ from tidewheel._state.keyed_state import KeyedState
 from tidewheel._state.local_copies import LocalCopies, ShardReader
 from tidewheel._state.raw_table import RawTable
 from tidewheel._state.references import FileRef, PartRef, ShardParts
+from tidewheel._state.resident_shards import ResidentShards
 from tidewheel._state.row_table import RowTable
 from tidewheel._state.segments import SUFFIX, SegmentedCodec, SegmentTable
 from tidewheel._state.shard_reader import EmptyReader
@@ -131,7 +132,7 @@ class TaskState:
 
     def visits(self) -> tuple[int, int]:
         """Return how many shards with state the task has opened, and how many of these had a stale copy here, or none."""
-        in_memory = [table.in_memory() for table in self._states.values() if isinstance(table, RowTable)]
+        in_memory = [table.resident.shards() for table in self._in_memory()]
         return len(self._visited.union(*in_memory)), len(self._stale)
 
     def _relieve(self) -> None:
@@ -165,9 +166,13 @@ class TaskState:
 
     def rows(self, table: str) -> RowTable:
         """Return a table's state as rows of one width."""
-        folder = str(getattr(self._copies, "folder", id(self._copies)))
-        state = self._states[table] = RowTable(table, self.n_shards, folder, self.parts, self.reader)
+        state = self._states[table] = RowTable(table, self.n_shards, self.resident(table), self.reader)
         return state
+
+    def resident(self, table: str) -> ResidentShards:
+        """Return access to the rows of a table that this process has in memory."""
+        folder = str(getattr(self._copies, "folder", id(self._copies)))
+        return ResidentShards(table, folder, self.parts, self.reader)
 
     def timers(self, table: str) -> TimerTable:
         """Return a table's timers."""
@@ -213,13 +218,9 @@ class TaskState:
 
     def sizes(self, wanted: Callable[[int], bool]) -> Iterator[tuple[int, str, int, int]]:
         """Yield shard, table, keys and bytes of the wanted shards whose copies were opened, as of the base."""
-        in_memory = {table: set[int]() for table, state in self._states.items() if isinstance(state, RowTable)}
-        for state in self._states.values():
-            if isinstance(state, RowTable):
-                for size in state.sizes():
-                    in_memory[state.table].add(size[0])
-                    if wanted(size[0]):
-                        yield size
+        in_memory = {state.table: state.resident.shards() for state in self._in_memory()}
+        for state in self._in_memory():
+            yield from (size for size in state.resident.sizes() if wanted(size[0]))
         for shard in filter(wanted, {**self._sizes, **self._readers}):
             for table, keys, used in self._sizes_of(shard):
                 if shard not in in_memory.get(table, ()):
@@ -233,9 +234,12 @@ class TaskState:
 
     def written(self, parts: Mapping[int, Sequence[PartRef]]) -> None:
         """Tell the tables which parts of the batch's delta have their changes."""
-        for state in self._states.values():
-            if isinstance(state, RowTable):
-                state.written(parts)
+        for state in self._in_memory():
+            state.written(parts)
+
+    def _in_memory(self) -> list[KeyedState | RowTable]:
+        """Return the tables that may keep rows in memory between batches."""
+        return [state for state in self._states.values() if isinstance(state, KeyedState | RowTable)]
 
     def touched(self) -> set[int]:
         """Return the shards that this batch read or changed."""
