@@ -92,3 +92,7 @@ class ResidentShards:
         """Yield shard, table, keys and estimated bytes of each shard in its local copy, as of the base."""
         for shard, (keys, used) in self._sizes.items():
             yield shard, self._table, keys, used + keys * _ENTRY_BYTES
+
+    def release(self) -> None:
+        """Release the rows that are not kept."""
+        self._taken.clear()

@@ -108,7 +108,10 @@ class RowTable:
         self.resident.keep()
 
     def close(self) -> None:
-        """Do nothing: no resources are open."""
+        """Release the rows that are not kept: the task's objects refer to each other, and are freed later."""
+        self._keys = self._fixed = self._new = self._changes = None
+        self._old = np.empty(0, "V1")
+        self.resident.release()
 
     def _as_rows(self, rows: list[bytes]) -> Rows | None:
         width = self._old.dtype.itemsize
