@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import sys
@@ -36,6 +37,11 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.ui.showConsoleProgress": "false",
+    # Over TCP, each task waits 40 ms for its first row: Spark writes it behind another message, and so Nagle's algorithm holds it
+    # back until the delayed acknowledgement of that message. Spark 4.0 does not know these two settings.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Spark's default is the JVM's folder for temporary files. On YARN its path is longer than that of a socket may be.
+    "spark.python.unix.domain.socket.dir": "/tmp",
 }
 _DAEMON = "spark.python.daemon.module"
 _LOCAL = {
@@ -178,11 +184,16 @@ def _created(settings: Mapping[str, str]) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        created = builder.getOrCreate()
     except (Py4JJavaError, PySparkException) as error:
         raise ConfigError(
             f"Spark does not start with the master {settings['spark.master']}: {start_failure(error)}"
         ) from error
+    # Spark deletes this socket only if it is stopped before its process ends.
+    socket_of_driver = created.sparkContext._accumulatorServer.server_address
+    if isinstance(socket_of_driver, str):
+        atexit.register(Path(socket_of_driver).unlink, missing_ok=True)
+    return created
 
 
 def settings_for(master: str, submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:

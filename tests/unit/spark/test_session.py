@@ -30,3 +30,11 @@ def test_executors_elsewhere_start_the_daemon_that_is_sent_to_them():
 def test_only_a_local_spark_is_bound_to_loopback():
     assert settings_for("local[2]", {}, {})["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in settings_for("yarn", {}, {})
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://host:7077", "yarn"])
+def test_tasks_get_their_rows_through_unix_sockets_with_short_paths(master):
+    settings = settings_for(master, {}, {})
+    assert settings["spark.python.unix.domain.socket.enabled"] == "true"
+    # Linux allows 107 bytes; Spark adds a dot, a UUID and a suffix to the folder.
+    assert len(settings["spark.python.unix.domain.socket.dir"]) < 60
