@@ -42,7 +42,7 @@ def default_parallelism(spark: SparkSession) -> int:
 
 def most_tasks(spark: SparkSession) -> int | None:
     """Return how many tasks this Spark can run at a time; None: dynamic allocation adds executors without a limit."""
-    if not _allocates(spark):
+    if not allocates(spark):
         return default_parallelism(spark)
     most = _setting(spark, "spark.dynamicAllocation.maxExecutors", "")
     return int(most) * _executor_cores(spark) if most.isdecimal() else None
@@ -50,13 +50,14 @@ def most_tasks(spark: SparkSession) -> int | None:
 
 def request_executors(spark: SparkSession, tasks: int, before: int) -> None:
     """Request the executors for more tasks now, where dynamic allocation would request them when tasks wait."""
-    cores = _executor_cores(spark) if _allocates(spark) else 1
+    cores = _executor_cores(spark) if allocates(spark) else 1
     more = -(-tasks // cores) - -(-before // cores)
-    if more > 0 and _allocates(spark):
+    if more > 0 and allocates(spark):
         spark.sparkContext._jsc.sc().requestExecutors(more)
 
 
-def _allocates(spark: SparkSession) -> bool:
+def allocates(spark: SparkSession) -> bool:
+    """Return whether dynamic allocation starts executors for tasks that wait."""
     return not is_connect(spark) and _setting(spark, "spark.dynamicAllocation.enabled", "false") == "true"
 
 

@@ -49,6 +49,8 @@ class LevelTasks:
     """The splits that each task reads itself; empty: the tasks get rows from Spark."""
     source: int = 0
     """The number of the source whose rows Spark gives to level 0."""
+    queues: Sequence[Sequence[int]] = ()
+    """For each task of a plain job, the numbers of the tasks that it runs one after the other."""
 
     def arrow_function(self) -> ArrowFunction:
         """Return the function for `mapInArrow`, which yields wire rows."""
@@ -62,7 +64,12 @@ class LevelTasks:
 
     def reports(self, rows: Iterable[Any]) -> list[bytes]:
         """Return the encoded reports of one task of a plain job."""
-        return wire.reports_in(self._rows_read(rows))
+        _drain(rows)
+        found: list[bytes] = []
+        for number in self.queues[_this_task().partition]:
+            task = TaskIdentity(number, _this_task().attempt)
+            found += wire.reports_in(self._rows(task, iter(()), self.splits[number]))
+        return found
 
     def reports_here(self, number: int) -> list[bytes]:
         """Run the task of this number in this process and return its encoded reports."""
@@ -71,8 +78,7 @@ class LevelTasks:
             return wire.reports_in(self._rows(task, iter(()), self.splits[0]))
 
     def _rows_read(self, rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-        for _ in rows:  # One row without a meaning: Spark does not reuse a worker that has not read all of its input.
-            pass
+        _drain(rows)
         task = _this_task()
         return self._rows(task, iter(()), self.splits[task.partition])
 
@@ -95,6 +101,12 @@ class LevelTasks:
             own = splits if level == self.levels[0] else ()
             batches = run_level(_plans[self.digest], spec, level, task, batches, own, self.source)
         return batches
+
+
+def _drain(rows: Iterable[Any]) -> None:
+    """Read the one row, which means nothing: Spark does not reuse a worker that has not read all of its input."""
+    for _ in rows:
+        pass
 
 
 def _this_task() -> TaskIdentity:

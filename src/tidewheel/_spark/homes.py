@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 
@@ -31,6 +32,20 @@ def homes(tasks: int, executors: Mapping[str, int], before: Sequence[str] = ()) 
             load[host] += 1
         found.append(host if stays else None)
     return [host or _freest(load, most, executors) for host in found]
+
+
+def queues(homes: Sequence[str], cores: Mapping[str, int]) -> list[list[int]]:
+    """Divide the tasks of each host among its cores: return the tasks of each core, without cores that have none.
+
+    >>> queues(["a", "b", "a", "b", "a"], {"a": 2, "b": 1})
+    [[0, 4], [1, 3], [2]]
+    """
+    found: dict[tuple[str, int], list[int]] = {}
+    placed: Counter[str] = Counter()
+    for task, host in enumerate(homes):
+        found.setdefault((host, placed[host] % cores[host]), []).append(task)
+        placed[host] += 1
+    return list(found.values())
 
 
 def _freest(load: dict[str, int], most: Mapping[str, int], executors: Mapping[str, int]) -> str:

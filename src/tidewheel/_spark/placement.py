@@ -25,8 +25,8 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from tidewheel._core.logs import logger
-from tidewheel._spark.cluster import is_connect, master_of
-from tidewheel._spark.homes import homes
+from tidewheel._spark.cluster import allocates, is_connect, master_of
+from tidewheel._spark.homes import homes, queues
 from tidewheel._spark.masters import is_local
 from tidewheel._spark.process_folder import process_folder
 
@@ -50,6 +50,8 @@ class Placement:
         self._works = not is_connect(session) and not is_local(master_of(session))
         self._placed: Any = None
         """The constructor of `PlacedRDD`."""
+        self._running: Counter[str] = Counter()
+        """How many executors each host had when `hosts` was called."""
         self._homes: dict[int, list[str]] = {}
         self._latest: list[str] = []
         self._has_failed = False
@@ -70,8 +72,21 @@ class Placement:
             return None
         if not executors:
             return None
+        self._running = executors
         self._latest = self._homes[tasks] = homes(tasks, executors, self._homes.get(tasks, self._latest))
         return self._latest
+
+    def queues(self, hosts: list[str]) -> list[list[int]]:
+        """Return which tasks would wait for the same core, given what `hosts` has just returned: one list for each core."""
+        executors = sum(self._running.values())
+        # Dynamic allocation has to see tasks wait.
+        if len(hosts) > executors and not allocates(self._session):
+            try:
+                cores = max(1, self._slots() // executors)
+                return queues(hosts, {host: number * cores for host, number in self._running.items()})
+            except _REFUSALS as error:
+                _LOG.info("each task of a batch is a task of Spark, because this Spark hides its cores: %s", error)
+        return [[task] for task in range(len(hosts))]
 
     def partitions(self, tasks: int, hosts: list[str] | None) -> RDD[Any]:
         """Return an RDD with so many partitions, each with one element, that prefer these hosts."""
@@ -124,6 +139,11 @@ class Placement:
         # The driver is a member too.
         found.subtract([str(self._session.conf.get("spark.driver.host", ""))])
         return +found
+
+    def _slots(self) -> int:
+        """Return how many tasks the executors run at a time."""
+        spark = self._session.sparkContext._jsc.sc()
+        return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
 
     def _constructor(self) -> Any:
         """Return the constructor of `PlacedRDD`, which this driver and the executors have from now on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 import cloudpickle
@@ -78,11 +78,18 @@ class Program(TaskRunner):
 
     def _run_plain(self, layout: Layout) -> list[bytes]:
         tasks = len(layout.splits)
-        hosts, (placed, partitions) = self._placement.hosts(tasks), self._partitions.get(tasks, (None, None))
-        if partitions is None or placed != hosts:
-            partitions = self._placement.partitions(tasks, hosts)
-            self._partitions[tasks] = hosts, partitions
-        level = self._level(layout.spec, layout.levels, layout.splits)
+        hosts = self._placement.hosts(tasks)
+        queues = [[task] for task in range(tasks)]
+        if hosts is not None and layout.spec.shared_key is not None:
+            # To start a task takes Spark longer than such a task works, so those that would wait for the same core are one.
+            # Of tasks with splits of their own, any core may take the next: they may differ in size.
+            queues = self._placement.queues(hosts)
+        places = None if hosts is None else [hosts[queue[0]] for queue in queues]
+        placed, partitions = self._partitions.get(len(queues), (None, None))
+        if partitions is None or placed != places:
+            partitions = self._placement.partitions(len(queues), places)
+            self._partitions[len(queues)] = places, partitions
+        level = self._level(layout.spec, layout.levels, layout.splits, queues=queues)
         reports: list[bytes] = self._session.sparkContext.runJob(partitions, level.reports)
         return reports
 
@@ -104,8 +111,15 @@ class Program(TaskRunner):
         most = min(context.defaultParallelism, os.cpu_count() or 1)
         return WorkerPool(self._bytes, self._digest, _task_environment(context), most, self.limits)
 
-    def _level(self, spec: BatchSpec, levels: range, splits: SplitsByTask = (), source: int = 0) -> LevelTasks:
-        return LevelTasks(self._bytes, self._digest, own_code(), spec, levels, splits, source)
+    def _level(
+        self,
+        spec: BatchSpec,
+        levels: range,
+        splits: SplitsByTask = (),
+        source: int = 0,
+        queues: Sequence[Sequence[int]] = (),
+    ) -> LevelTasks:
+        return LevelTasks(self._bytes, self._digest, own_code(), spec, levels, splits, source, queues)
 
     def _read_by(self, layout: Layout, levels: range) -> DataFrame:
         """Return the rows of tasks that run these levels, and each read their splits."""

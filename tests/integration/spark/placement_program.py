@@ -43,7 +43,8 @@ def main() -> None:
         hosts = placement.hosts(tasks)
         for _ in range(2):
             plain = spark.sparkContext.runJob(placement.partitions(tasks, hosts), lambda rows: [worker() for _ in rows])
-            print(json.dumps([hosts, plain, shuffled(spark, placement, hosts)]), flush=True)
+            found = [hosts, plain, shuffled(spark, placement, hosts), placement.queues(hosts)]
+            print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ def test_tasks_run_on_the_hosts_that_are_chosen_for_them(tmp_path):
     assert said.returncode == 0, said.stderr[-3000:]
     at = {f"127.0.0.{2 + number}": str(worker.local) for number, worker in enumerate(workers)}
     rounds = [json.loads(line) for line in said.stdout.splitlines()]
-    assert [len(hosts) for hosts, _, _ in rounds] == [2, 2, 5, 5]
-    for hosts, plain, shuffled in rounds:
+    assert [len(hosts) for hosts, *_ in rounds] == [2, 2, 5, 5]
+    for hosts, plain, shuffled, queues in rounds:
         assert plain == shuffled == [at[host] for host in hosts]
+        # Each worker has one core, for which the tasks of its host wait.
+        assert queues == [[task for task, at in enumerate(hosts) if at == host] for host in dict.fromkeys(hosts)]

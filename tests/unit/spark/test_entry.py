@@ -73,3 +73,24 @@ def test_attempts_of_two_jvms_of_one_run_have_different_numbers(worker, monkeypa
         list(level.arrow_function()(iter(())))
     assert [task.partition for task in tasks] == [3, 3]
     assert tasks[0].attempt != tasks[1].attempt
+
+
+def test_a_task_of_a_plain_job_runs_the_tasks_of_its_queue_in_their_order(worker, monkeypatch, tmp_path):
+    tasks, splits = [], []
+
+    def run_level(plan, spec, level, task, batches, own, source):
+        tasks.append(task)
+        splits.append(own)
+        return iter(())
+
+    monkeypatch.setattr(entry, "run_level", run_level)
+    rows, by_task = iter(["a row"]), [[(0, number)] for number in range(6)]
+    queues = [[0], [1], [2], [3, 5], [4]]
+    level = entry.LevelTasks(
+        pickling.dumps("a plan"), "digest", own_code(), spec_at(tmp_path), range(1), by_task, queues=queues
+    )
+    assert level.reports(rows) == []
+    assert [task.partition for task in tasks] == [3, 5]
+    assert splits == [by_task[3], by_task[5]]
+    assert tasks[0].attempt != tasks[1].attempt
+    assert list(rows) == []
