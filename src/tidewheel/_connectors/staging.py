@@ -159,10 +159,10 @@ def _pieces(columns: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     return (columns.slice(start, step) for start in range(0, rows, step))
 
 
-def to_arrow(batches: list[pa.RecordBatch]) -> bytes:
+def to_arrow(batches: list[pa.RecordBatch], compression: str | None = "lz4") -> bytes:
     """Return batches as concatenated Arrow streams. A stream has one schema, and inferred schemas may differ."""
     out = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    options = pa.ipc.IpcWriteOptions(compression=compression)
     for schema, alike in itertools.groupby(batches, key=lambda batch: batch.schema):
         with pa.ipc.new_stream(out, schema, options=options) as writer:
             for batch in alike:

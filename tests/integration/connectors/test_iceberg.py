@@ -326,7 +326,8 @@ def test_a_partition_that_the_library_cannot_compute_is_refused_by_name(harness,
         spec.add_field("n", BucketTransform(4), "part")
     monkeypatch.setitem(sys.modules, "pyiceberg_core", None)
     with pytest.raises(
-        ConfigError, match=r"the partition field part \(bucket\[4\]\), which pyiceberg can only compute"
+        ConfigError,
+        match=r"the partition field part \(bucket\[4\]\), which pyiceberg cannot compute",
     ):
         harness()
 

@@ -21,7 +21,7 @@ from deltalake.transaction import RemoveAction
 from servers.iceberg_rest import iceberg_rest  # noqa: F401
 from tidewheel import Job, sinks
 from tidewheel._connectors.delta.merge import _PLAIN
-from tidewheel._connectors.files import merging
+from tidewheel._connectors.files import merging, sorting
 from tidewheel._connectors.iceberg.catalog import TableName
 from tidewheel.errors import ConfigError, GraphError, StepError
 from tidewheel.sources import iterable
@@ -196,7 +196,7 @@ def test_random_changes_give_the_rows_of_a_dict(harness, place, rows, monkeypatc
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
-    monkeypatch.setattr(merging, "_MEMORY", 500)
+    monkeypatch.setattr(sorting, "GROUP_BYTES", 500)
     monkeypatch.setattr(merging, "_EXACT", 3)
     harness = harness(key=["shop", "n"], delete=pc.field("cents") < 0, partition_by="kind")
     expected = {}

@@ -24,6 +24,7 @@ from tidewheel._connectors.files import hive
 from tidewheel._connectors.files.formats import CheckedFile, EncodedRows, ParquetWriter, RowWriter
 from tidewheel._connectors.files.output_files import OutputFiles
 from tidewheel._connectors.files.places import Place, explained
+from tidewheel._connectors.files.sorting import RowOrder
 from tidewheel._connectors.other_state import job_of
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._core import faults
@@ -54,6 +55,8 @@ class DataFile(msgspec.Struct, frozen=True, array_like=True):
     partition: Partition
     statistics: bytes
     """The statistics of its columns, as the log of the table stores them."""
+    order: tuple[str, ...] = ()
+    """The fields of the order of its rows."""
 
 
 class TaskFiles(msgspec.Struct, frozen=True):
@@ -78,11 +81,13 @@ class DataFilesPartition(SinkPartition):
         folder: str,
         partition_by: Collection[str],
         *,
-        file_bytes: int = FILE_BYTES,
+        file_bytes: float = FILE_BYTES,
+        order: RowOrder | None = None,
     ) -> None:
         self.staging = staging
         self._place, self._folder, self._partition_by = place, folder, tuple(partition_by)
-        self._files = OutputFiles("parquet", "snappy", self._begin, self._finished, file_bytes=file_bytes)
+        self._files = OutputFiles("parquet", "snappy", self._begin, self._finished, file_bytes=file_bytes, order=order)
+        self._order = () if order is None else order.fields
         self._paths: dict[CheckedFile, str] = {}
         self._schemas: dict[pa.Schema, int] = {}
         self._written: list[DataFile] = []
@@ -126,7 +131,7 @@ class DataFilesPartition(SinkPartition):
         assert isinstance(writer, ParquetWriter)
         columns, partition = group
         path, statistics = self._paths.pop(writer.file), self.statistics(writer.metadata)
-        self._written.append(DataFile(path, writer.file.size, writer.rows, columns, partition, statistics))
+        self._written.append(DataFile(path, writer.file.size, writer.rows, columns, partition, statistics, self._order))
         faults.point(WRITTEN)
 
     def _explained(self) -> contextlib.AbstractContextManager[None]:

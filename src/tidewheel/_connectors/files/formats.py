@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Format = Literal["parquet", "json"]
 
-_GROUP_ROWS = 128 * 1024
-_GROUP_BYTES = 32 * 1024 * 1024
+GROUP_ROWS = 128 * 1024
+GROUP_BYTES = 32 * 1024 * 1024
 _SAMPLE, _UNIQUE = 4096, 0.95
 """How many rows decide whether a column has a dictionary, and from which part of distinct values it has none."""
 
@@ -84,6 +84,11 @@ class RowWriter(ABC):
         self.file = file
         self.rows = 0
 
+    @property
+    def size(self) -> int:
+        """How large the file is so far, about."""
+        return self.file.size
+
     @abstractmethod
     def write(self, rows: EncodedRows) -> None:
         """Write rows."""
@@ -115,7 +120,7 @@ class ParquetWriter(RowWriter):
         self._held.append(columns)
         self._held_rows += columns.num_rows
         self._held_bytes += columns.nbytes
-        if self._held_rows >= _GROUP_ROWS or self._held_bytes >= _GROUP_BYTES:
+        if self._held_rows >= GROUP_ROWS or self._held_bytes >= GROUP_BYTES:
             self._write_group()
 
     @property

@@ -8,29 +8,27 @@ removes the old files and adds the new ones. The driver holds the keys of a comm
 
 from __future__ import annotations
 
-import tempfile
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidewheel._connectors.files.sorting import HeldBatches
 from tidewheel._connectors.files.table_columns import fitted
 from tidewheel._connectors.keyed_rows import RowKey, check_keys, deletions, last_positions, whole_numbers
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import (
     StagedBatches,
     StagedRef,
-    from_arrow_file,
     published_batches,
     read_token,
-    to_arrow,
     together,
     typed,
 )
@@ -38,8 +36,6 @@ from tidewheel.errors import StepError
 
 File = TypeVar("File")
 
-_MEMORY = 64 << 20
-"""How many bytes of rows a task holds in memory before it writes them to a temporary file."""
 _READERS = 4
 _EXACT = 10_000
 """Up to so many keys, files are skipped by each key; with more, by the lowest and the highest one."""
@@ -71,7 +67,7 @@ class ChangesPartition(SinkPartition):
         self._who = f"sink {staging.sink!r}"
         self._keys: list[pa.Table] = []
         self._deletes: list[pa.Array] = []
-        self._kept = _HeldBatches()
+        self._kept = HeldBatches()
 
     def write(self, columns: pa.RecordBatch) -> None:
         if not columns.num_rows:
@@ -112,32 +108,6 @@ class ChangesPartition(SinkPartition):
 
 def _where(batch: pa.RecordBatch, wanted: np.ndarray[Any, Any]) -> pa.RecordBatch:
     return batch if wanted.all() else batch.filter(pa.array(wanted))
-
-
-class _HeldBatches:
-    """Batches in order: in memory, and earlier ones in a temporary file."""
-
-    def __init__(self) -> None:
-        self._batches: list[pa.RecordBatch] = []
-        self._bytes = 0
-        self._file: IO[bytes] | None = None
-
-    def append(self, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
-            return
-        self._batches.append(batch)
-        self._bytes += batch.nbytes
-        if self._bytes > _MEMORY:
-            self._file = self._file or tempfile.TemporaryFile(prefix="tidewheel-")  # noqa: SIM115
-            self._file.write(to_arrow(self._batches))
-            self._batches, self._bytes = [], 0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        if self._file is not None:
-            size = self._file.tell()
-            self._file.seek(0)
-            yield from from_arrow_file(pa.PythonFile(self._file, "r"), size)
-        yield from self._batches
 
 
 class KeySet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import secrets
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,7 @@ def _rewritten(
     for tasks in by_partition.values():
         for group in small_groups(((task, task.file.file_size_in_bytes) for task in tasks), target_bytes):
             staging = Staging(place_of(table).store, *COMPACTED, 0, f"{secrets.token_hex(6)}-0-0")
-            files = TableFiles(table, staging, rounds=True, file_bytes=target_bytes)
+            files = TableFiles(table, staging, rounds=True, file_bytes=math.inf)
             for batch in reader.to_record_batches(group):
                 if batch.num_rows:
                     files.write(batch)

@@ -12,6 +12,7 @@ from tidewheel._connectors.files import hive
 from tidewheel._connectors.files.data_files import FILE_BYTES, DataFile, DataFilesPartition, Partition
 from tidewheel._connectors.files.table_columns import fitted
 from tidewheel._connectors.iceberg.io_store import folder_of, place_of
+from tidewheel._connectors.iceberg.sorting import computed, field_id, order_id, row_order
 from tidewheel._connectors.sink import Staging
 from tidewheel._connectors.staging import read_token
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.types import PrimitiveType
-
-_FIELD = b"PARQUET:field_id"
 
 
 class _Statistics(msgspec.Struct, frozen=True):
@@ -64,19 +63,20 @@ def unsupported(table: Table) -> list[str]:
             f.field_id for f in table.schema().fields
         }:
             found.append(f"{what}, whose column is inside another one")
-        elif not _can_divide(table, each):
-            found.append(f"{what}, which pyiceberg can only compute with pyiceberg-core")
+        elif not computed(each.transform, table.schema().find_type(each.source_id), columns_of(table).field(name).type):
+            found.append(f"{what}, which pyiceberg cannot compute, or only with pyiceberg-core")
     return found
 
 
 class TableFiles(DataFilesPartition):
     """Write rows to data files of a table, divided by its partition fields."""
 
-    def __init__(self, table: Table, staging: Staging, *, rounds: bool = False, file_bytes: int = FILE_BYTES) -> None:
-        super().__init__(staging, place_of(table), "", partitioning(table), file_bytes=file_bytes)
-        self._table, self._rounds = table, rounds
+    def __init__(self, table: Table, staging: Staging, *, rounds: bool = False, file_bytes: float = FILE_BYTES) -> None:
         self.columns = columns_of(table)
         """The columns of the table."""
+        order = row_order(table, self.columns)
+        super().__init__(staging, place_of(table), "", partitioning(table), file_bytes=file_bytes, order=order)
+        self._table, self._rounds = table, rounds
         self._who = f"sink {staging.sink!r}"
 
     def write(self, columns: pa.RecordBatch) -> None:
@@ -142,7 +142,7 @@ def described(table: Table, file: DataFile, sink: str) -> IcebergFile:
         file_format=FileFormat.PARQUET,
         partition=Record(*values),
         file_size_in_bytes=file.size,
-        sort_order_id=None,
+        sort_order_id=order_id(table, file.order),
         spec_id=table.spec().spec_id,
         equality_ids=None,
         key_metadata=None,
@@ -157,28 +157,13 @@ def has_delete_files(table: Table, snapshot: Snapshot) -> bool:
 
 def has_fields(table: pa.Schema, columns: pa.Schema) -> bool:
     """Return whether a table still has the columns of a file, by id and type, and requires no others."""
-    types = {_id(field): field.type for field in table}
-    needed = {_id(field) for field in table if not field.nullable}
-    return needed <= {_id(field) for field in columns} and all(
-        _id(field) in types and types[_id(field)] == field.type for field in columns
+    types = {field_id(field): field.type for field in table}
+    needed = {field_id(field) for field in table if not field.nullable}
+    return needed <= {field_id(field) for field in columns} and all(
+        field_id(field) in types and types[field_id(field)] == field.type for field in columns
     )
-
-
-def _id(field: pa.Field) -> bytes:
-    found: bytes = (field.metadata or {}).get(_FIELD, b"")
-    return found
 
 
 def _stored(table: Table, field: PartitionField) -> PrimitiveType:
     """Return the type of the values of a partition field."""
     return cast("PrimitiveType", field.transform.result_type(table.schema().find_type(field.source_id)))
-
-
-def _can_divide(table: Table, field: PartitionField) -> bool:
-    from pyiceberg.exceptions import NotInstalledError
-
-    try:
-        field.transform.pyarrow_transform(table.schema().find_type(field.source_id))
-    except (NotInstalledError, NotImplementedError):
-        return False
-    return True
