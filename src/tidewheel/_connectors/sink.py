@@ -35,6 +35,8 @@ class Staging:
     sequence: int
     attempt: str
     """Unique to this attempt of the task."""
+    known: bytes | None = None
+    """What the `known` of the sink returned in the driver before this batch."""
 
 
 class SinkPartition(ABC):
@@ -84,6 +86,16 @@ class Sink(ABC, Generic[Written]):
     @abstractmethod
     def open(self, staging: Staging) -> SinkPartition:
         """Start the output of one task for one batch."""
+
+    def known(self) -> bytes | None:
+        """Return what the driver has learnt since the tasks got the sink, for all tasks of the next batch."""
+        return None
+
+    def before_commit(self, publication: Publication) -> None:
+        """Raise an error if this output, which is about to be committed, could never be published.
+
+        It is called in the driver, again if the commit fails and the batch is repeated.
+        """
 
     @abstractmethod
     def publish(self, publication: Publication) -> None:

@@ -235,7 +235,7 @@ class PublishedRows:
     """The rows of a publication, for repeated iteration: in memory if there are few, otherwise read again each time."""
 
     def __init__(self, publication: Publication) -> None:
-        self._publication = publication
+        self.publication = publication
         self._kept: list[pa.RecordBatch] | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -244,7 +244,7 @@ class PublishedRows:
             return
         kept: list[pa.RecordBatch] | None = []
         size = 0
-        for batch in published_batches(self._publication):
+        for batch in published_batches(self.publication):
             size += batch.nbytes
             if kept is not None:
                 kept.append(batch)

@@ -53,6 +53,8 @@ class BatchSpec(msgspec.Struct, frozen=True):
     """The value of each cell for the batch."""
     tables: dict[str, PinnedTable] = {}
     """The version of each reference table that the batch uses."""
+    sinks: dict[str, bytes] = {}
+    """What the sinks have learnt in the driver since the tasks got them."""
     key_kinds: dict[str, str] = {}
     """The key types of earlier batches, in the form of a report: a record with another key type is rejected."""
     silent: bool = False

@@ -156,15 +156,32 @@ def take_back(plan: Plan, state: Manifest, published: Mapping[str, int]) -> Iter
                 yield f"sink {name!r}: took back {removed}, because the job was restored to checkpoint {void.after}"
 
 
+def known_to_sinks(plan: Plan) -> dict[str, bytes]:
+    """Return what the sinks of a plan have learnt since the tasks got them."""
+    return {name: known for name, sink in sinks_of(plan).items() if (known := sink.known()) is not None}
+
+
+def check_output(plan: Plan, folder: Store, state: Manifest, spark: Any) -> None:
+    """Let the sinks refuse the output of a commit that is about to be made."""
+    for sink, publication in _publications(plan, folder, state, spark):
+        sink.before_commit(publication)
+
+
 def publish_output(plan: Plan, folder: Store, state: Manifest, spark: Any, phases: Phases | None = None) -> None:
     """Make the output that a commit carries visible; `folder` is that of the commit's stream."""
     check_unpublished(plan, state, ())
-    sinks = sinks_of(plan)
-    for output in state.outputs:
+    for sink, publication in _publications(plan, folder, state, spark):
         faults.point(PUBLISHING)
         began = time.perf_counter()
-        sinks[output.sink].publish(
-            Publication(folder, state.id.stream_id, output.sink, outputs_of(state), output.tokens, spark)
-        )
+        sink.publish(publication)
         if phases is not None:
-            phases.published(output.sink, time.perf_counter() - began)
+            phases.published(publication.sink, time.perf_counter() - began)
+
+
+def _publications(plan: Plan, folder: Store, state: Manifest, spark: Any) -> Iterator[tuple[Sink, Publication]]:
+    sinks = sinks_of(plan)
+    for output in state.outputs:
+        yield (
+            sinks[output.sink],
+            Publication(folder, state.id.stream_id, output.sink, outputs_of(state), output.tokens, spark),
+        )

@@ -32,7 +32,15 @@ from tidewheel._engine.key_kinds import without_state
 from tidewheel._engine.merging import Merging
 from tidewheel._engine.phases import Phases
 from tidewheel._engine.plan import Plan
-from tidewheel._engine.plan_sinks import check_published, publish_output, start_sinks, stop_sinks, take_back
+from tidewheel._engine.plan_sinks import (
+    check_output,
+    check_published,
+    known_to_sinks,
+    publish_output,
+    start_sinks,
+    stop_sinks,
+    take_back,
+)
 from tidewheel._engine.poll_clock import PollClock
 from tidewheel._engine.program_job import ProgramJob
 from tidewheel._engine.report import Report
@@ -184,6 +192,7 @@ class ChainRun(ABC):
             awake=self._due_times.awake(self.head.sequence, last if epoch is None else epoch, now, self.head.behind),
             cells=self.cells.pin(),
             tables=self.head.tables,
+            sinks=known_to_sinks(self.plan),
             key_kinds=without_state(self.head.key_kinds, self.head.operators),
             figures=self.figures is not None,
         )
@@ -267,6 +276,8 @@ class ChainRun(ABC):
             self.poll_clock.end()
             faults.point(SKIPPED)
             return False
+        if is_computed(kind):
+            check_output(self.plan, self.folder, manifest, spark)
         faults.point(COMMITTING)
         committed = self.checkpoints.commit(manifest)
         phases.done("commit")

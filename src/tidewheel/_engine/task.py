@@ -362,7 +362,9 @@ class TaskStep:
     def _staging(self, sink: str) -> Staging:
         spec = self.spec
         attempt = f"{spec.run}-{self._task_number}-{self.task.attempt}"
-        return Staging(self.store.at(folder(spec.stream)), spec.stream, sink, spec.sequence, attempt)
+        return Staging(
+            self.store.at(folder(spec.stream)), spec.stream, sink, spec.sequence, attempt, spec.sinks.get(sink)
+        )
 
     def _finish(self) -> Report:
         outputs = self.output.prepare()

@@ -18,7 +18,18 @@ from support.waiting import IN_TIME, eventually
 from tidewheel import Job, count, sinks, sum_
 from tidewheel._connectors import staging
 from tidewheel._connectors.postgres.columns import grouped
-from tidewheel.errors import ConfigError, ConnectorUnavailable, FencedError, GraphError, StateError, StepError
+from tidewheel._engine.plan_sinks import sinks_of
+from tidewheel._storage import open_store
+from tidewheel.connectors import Publication, Staging
+from tidewheel.errors import (
+    ConfigError,
+    ConnectorUnavailable,
+    FencedError,
+    GraphError,
+    StateError,
+    StepError,
+    TidewheelError,
+)
 from tidewheel.sources import iterable
 from tidewheel.testing import MemoryRun
 from tidewheel.testing.connectors import DrivenSink, SinkConformance, SinkHarness
@@ -284,6 +295,73 @@ def test_a_table_is_created_from_the_types_of_the_records(harness, rows, postgre
     assert second == (None, 2, None, 0, 1e-300, None, "", "y", *[None] * 8)
     # Another process finds the table, and what it made is as good as what was there.
     harness.sink.start("another")
+
+
+def _creating(postgres, table, **options):
+    """A job whose sink creates its table."""
+    job = Job("creating", state=f"memory:creating-{table}", n_shards=4)
+    job.source("in", iterable([]), type=dict).sink("out", sinks.postgres(postgres.dsn, table, create=True, **options))
+    return job
+
+
+def test_a_record_that_does_not_fit_the_new_table_fails_before_the_commit(postgres, table):
+    """In the run that created the table; tasks got the program before there was one."""
+    job = _creating(postgres, table)
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"n": 1}]})
+        committed = run.run.head.sequence
+        with pytest.raises(StepError, match=r"sink 'out': the column 'n' holds string, and in .* it is int8; convert"):
+            run.batch({"in": [{"n": "text"}]})
+        assert run.run.head.sequence == committed
+    with MemoryRun(job) as run:
+        run.batch({"in": [{"n": 2}]})
+    assert postgres.query(f"SELECT n FROM {table} ORDER BY n") == [(1,), (2,)]
+
+
+def test_tasks_that_disagree_about_the_new_table_fail_before_the_commit(postgres, table):
+    job = _creating(postgres, table)
+    with MemoryRun(job, parallelism=2, partitions=2) as run:
+        committed = run.run.head.sequence
+        with pytest.raises(StepError, match=r"sink 'out': .* incompatible types: .* n .*returns="):
+            run.batch({"in": [{"n": 1}, {"n": "text"}]})
+        assert run.run.head.sequence == committed
+    assert postgres.query("SELECT to_regclass(%s)", table) == [(None,)]
+
+
+@pytest.mark.parametrize("made", ["n text PRIMARY KEY", "n text"])
+def test_a_table_that_another_program_creates_first_is_checked(postgres, table, made):
+    job = _creating(postgres, table, mode="upsert", key="n")
+    with MemoryRun(job) as run:
+        committed = run.run.head.sequence
+        postgres.query(f"CREATE TABLE {table} ({made})")
+        with pytest.raises(TidewheelError, match=r"another program has created|has no unique constraint"):
+            run.batch({"in": [{"n": 1}]})
+        assert run.run.head.sequence == committed
+
+
+def test_a_table_that_cannot_be_created_fails_the_batch_before_its_commit(postgres, table):
+    with MemoryRun(_creating(postgres, table)) as run:
+        committed = run.run.head.sequence
+        with pytest.raises(StepError, match=r"tables can have at most 1600 columns. Nothing is committed: "):
+            run.batch({"in": [{f"c{n}": n for n in range(1601)}]})
+        assert run.run.head.sequence == committed
+
+
+def test_tasks_that_were_sent_before_the_table_was_created_check_it(postgres, table):
+    job = _creating(postgres, table)
+    (sink,) = sinks_of(job.plan()).values()
+    sink.start("creating")
+    sent = pickle.loads(pickle.dumps(sink))
+    store = open_store(f"memory:sent-{table}")
+
+    def stage(number, row):
+        partition = sent.open(Staging(store, "creating", "out", number, f"r1-0-{number}", sink.known()))
+        partition.write(pa.RecordBatch.from_pylist([row]))
+        return Publication(store, "creating", "out", number, (partition.prepare(),), None)
+
+    sink.before_commit(stage(2, {"n": 1}))
+    with pytest.raises(StepError, match=r"holds string, and in .* it is int8"):
+        stage(3, {"n": "text"})
 
 
 def test_one_column_of_nulls(harness, rows):

@@ -153,9 +153,8 @@ def check(
         if table is not None:
             if not fits(column.type, table[name].type):
                 raise StepError(
-                    f"{who}: the column {name!r} holds {column.type}, and in {where} it is {table[name].type}; "
-                    "change the one or "
-                    "the other"
+                    f"{who}: the column {name!r} holds {column.type}, and in {where} it is {table[name].type}; convert "
+                    "the values in the step before, or change the type of the column and start again"
                 )
             _check_values(name, columns, table[name], who, where)
 

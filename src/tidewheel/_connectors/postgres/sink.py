@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
 from pyarrow import compute
 
@@ -18,7 +19,7 @@ from tidewheel._connectors.staging import PublishedRows, StagedBatches, common_s
 from tidewheel._time.duration import Duration, seconds
 from tidewheel._values.columns import check_readable
 from tidewheel._values.expressions import Expression
-from tidewheel.errors import ConfigError, StepError
+from tidewheel.errors import ConfigError, Retry, StepError
 
 if TYPE_CHECKING:
     from tidewheel._connectors.postgres.connection import Connection
@@ -73,8 +74,8 @@ class Postgres(KeyedRows):
     def __init__(self, server: Server, table: Table, create: bool) -> None:
         self.server, self.table, self.create = server, table, create
         self.columns: Mapping[str, TableColumn] | None = None
-        """The table as it was at the start of the job; tasks check their records against it."""
-        self._started = False
+        """The table as it was at the start of the job, or as the sink created it; tasks check their records against it."""
+        self._started = self._created = False
 
     @property
     def row_key(self) -> RowKey | None:
@@ -109,25 +110,57 @@ class Postgres(KeyedRows):
         self.table.prepare_markers(connection)
         self._started = True
 
+    def known(self) -> bytes | None:
+        return msgspec.msgpack.encode(self.columns) if self._created else None
+
     def open(self, staging: Staging) -> SinkPartition:
-        return _PostgresPartition(self, staging)
+        known = staging.known
+        columns = self.columns if known is None else msgspec.msgpack.decode(known, type=dict[str, TableColumn])
+        return _PostgresPartition(self, staging, columns)
+
+    def before_commit(self, publication: Publication) -> None:
+        """Create the table before the first commit, so that all records are checked against it before theirs."""
+        who = f"sink {publication.sink!r}"
+        way = "Nothing is committed: correct the records, or create the table, and start again"
+        if self.columns is None and self._create(PublishedRows(publication), who, way) is False:
+            raise Retry(
+                f"{who}: another program has created the table {self.table.name} during this batch. Nothing is committed: "
+                "the batch runs again, and its records are checked against the table"
+            )
 
     def publish(self, publication: Publication) -> None:
         if not publication.tokens:
             return
         if not self._started:
             self.start(publication.job)
-        rows = PublishedRows(publication)
-        create = None
-        if self.create:
-            schemas = [schema for schema in rows.schemas() if DELETE not in schema.names]
-            create = created(common_schema(schemas, publication.sink), schemas) if schemas else None
-        self.server.persist(
-            f"sink {publication.sink!r}",
-            lambda connection: self.table.add(connection, self._parts(rows, publication.sink), publication, create),
+        who, rows = f"sink {publication.sink!r}", PublishedRows(publication)
+        way = (
             "The output is committed and not lost: correct the table and start again, or start with --drop-unpublished "
-            f"{publication.sink} to continue without this commit's rows of the sink",
+            f"{publication.sink} to continue without this commit's rows of the sink"
         )
+        if self.columns is None:
+            self._create(rows, who, way)
+        self.server.persist(
+            who, lambda connection: self.table.add(connection, self._parts(rows, publication.sink), publication), way
+        )
+
+    def _create(self, rows: PublishedRows, who: str, way: str) -> bool | None:
+        """Create the table for these rows. Return False if it exists, and None if all rows are deletes."""
+        schemas = rows.schemas()
+        kept = [schema for schema in schemas if DELETE not in schema.names]
+        if not kept:
+            return None
+        sink = rows.publication.sink
+        common_schema(schemas, sink)  # The keys of deletes must fit too.
+        columns = created(common_schema(kept, sink), kept)
+
+        def create(connection: Connection) -> bool:
+            is_new = self.table.create(connection, columns)
+            self.columns, self._created = self.table.columns(connection), True
+            self.table.check(connection, self.columns or {})
+            return is_new
+
+        return self.server.persist(who, create, way)
 
     def _parts(self, rows: PublishedRows, sink: str) -> Iterator[pa.Table]:
         """Yield the rows in the order in which to add them, with only a part of them in memory."""
@@ -154,16 +187,16 @@ class Postgres(KeyedRows):
 class _PostgresPartition(StagedBatches):
     """The rows of a task, encoded so that the driver only copies them."""
 
-    def __init__(self, sink: Postgres, staging: Staging) -> None:
+    def __init__(self, sink: Postgres, staging: Staging, known: Mapping[str, TableColumn] | None) -> None:
         super().__init__(staging)
-        self._sink = sink
+        self._sink, self._known = sink, known
 
     def write(self, columns: pa.RecordBatch) -> None:
         if not columns.num_rows:
             return
         table = self._sink.table
         if table.delete is None:
-            self._write(columns, self._sink.columns)
+            self._write(columns, self._known)
             return
         # Afterwards, the order of the records of this batch does not matter.
         check_key(columns, table.key, self._who)
@@ -173,9 +206,9 @@ class _PostgresPartition(StagedBatches):
         if isinstance(table.delete, str):
             kept = kept.drop_columns([table.delete])
         if kept.num_rows:
-            self._write(kept, self._sink.columns)
+            self._write(kept, self._known)
         if deleted.num_rows:
-            known = self._sink.columns
+            known = self._known
             self._write(deleted, known and {name: known[name] for name in table.key}, deletes=True)
 
     def _write(

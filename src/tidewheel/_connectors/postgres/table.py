@@ -122,19 +122,22 @@ class Table:
                     ).format(self._markers())
                 )
 
+    def create(self, connection: Connection, columns: Mapping[str, str]) -> bool:
+        """Create the table with these columns and their types. Return False if it exists."""
+        with connection.transaction():
+            # Two concurrent CREATE statements would conflict in the catalogue.
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_number(_MARKERS)])
+            if self.columns(connection) is not None:
+                return False
+            connection.execute(self._creation(columns))
+            return True
+
     # One batch.
 
-    def add(
-        self,
-        connection: Connection,
-        parts: Iterable[pa.Table],
-        publication: Publication,
-        create: Mapping[str, str] | None,
-    ) -> None:
+    def add(self, connection: Connection, parts: Iterable[pa.Table], publication: Publication) -> None:
         """Add a batch in one transaction, unless it was added before.
 
-        The rows of a part have the same columns, and no key twice; parts are added in order. `create` has the columns
-        of a table to create.
+        The rows of a part have the same columns, and no key twice; parts are added in order.
         """
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -147,8 +150,6 @@ class Table:
             marker = Marker.decoded(text)
             if marker.has(publication):
                 return
-            if create:
-                connection.execute(self._creation(create))
             for rows in parts:
                 if DELETE in rows.schema.names:
                     self._delete(connection, rows.drop_columns([DELETE]))
@@ -290,9 +291,7 @@ class Table:
         clauses = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns.items()]
         if self.key:
             clauses.append(sql.SQL("PRIMARY KEY ({})").format(_listed(self.key)))
-        composed: Composed = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
-            self._identifier(), sql.SQL(", ").join(clauses)
-        )
+        composed: Composed = sql.SQL("CREATE TABLE {} ({})").format(self._identifier(), sql.SQL(", ").join(clauses))
         return composed
 
     def _identifier(self) -> Any:
