@@ -55,13 +55,24 @@ class DeltaMerge(MergedTable, Delta):
     def publish(self, publication: Publication) -> None:
         if not publication.tokens:
             return
-        keys, tasks = changes_of([self._token(each, publication) for each in publication.tokens], publication)
+        keys, tasks = changes_of(self._changes(publication), publication)
         rows = [(read_row_token(task.rows, publication.sink), task.replaced) for task in tasks if task.rows is not None]
         self.change(
             publication,
             [token for token, _ in rows],
             lambda actions: _Merge(actions, keys, f"sink {publication.sink!r}").actions(rows),
         )
+
+    def row_tokens(self, publication: Publication) -> list[RowToken]:
+        return [
+            read_row_token(each.rows, publication.sink) for each in self._changes(publication) if each.rows is not None
+        ]
+
+    def changed_keys(self, publication: Publication) -> KeySet:
+        return changes_of(self._changes(publication), publication)[0]
+
+    def _changes(self, publication: Publication) -> list[ChangesToken]:
+        return [self._token(each, publication) for each in publication.tokens]
 
     def _token(self, token: bytes, publication: Publication) -> ChangesToken:
         if is_staged(token):

@@ -119,23 +119,33 @@ class Delta(TableSink["DeltaTable"]):
         return DeltaRows(self, staging, self.partition_by)
 
     def publish(self, publication: Publication) -> None:
-        tokens = [read_row_token(token, publication.sink) for token in publication.tokens]
-        if tokens:
+        if tokens := self.row_tokens(publication):
             self.change(publication, tokens, lambda actions: list(actions.of(tokens)))
+
+    def row_tokens(self, publication: Publication) -> list[RowToken]:
+        """Return the tokens of the rows of a publication."""
+        return [read_row_token(token, publication.sink) for token in publication.tokens]
+
+    def prepare_table(self, publication: Publication) -> pa.Schema | None:
+        who = f"sink {publication.sink!r}"
+        table = self._table or self.location.open(who)
+        if tokens := self.row_tokens(publication):
+            rows = _columns_of(tokens, publication)
+            if table is None:
+                table = self.location.create(who, rows, self.partition_by)
+            elif self.evolve:
+                self.location.add_columns(table, who, rows)
+            self.check_unchanged(rows, created(pa.schema(table.schema())), who)
+        return None if table is None else pa.schema(table.schema())
 
     def change(
         self, publication: Publication, tokens: Sequence[RowToken], change: Callable[[TableActions], list[Action]]
     ) -> None:
         """Commit the result of `change`. The tokens belong to the rows of the publication."""
         written = [checked(token, publication) for token in tokens if isinstance(token, TaskFiles)]
-        staged = [msgspec.msgpack.encode(token) for token in tokens if isinstance(token, StagedRef)]
         files = [file for token in written for file in token.files]
         # Within a run, files are published right after they were written.
         unsure = self._table is None
-
-        def schemas() -> list[pa.Schema]:
-            found = [schema for token in written for schema in token.arrow_schemas()]
-            return [*found, *{batch.schema for batch in published_batches(publication, staged)}]
 
         who = f"sink {publication.sink!r}"
         # Keep the table open: it includes our commits. Commits of other writers are found when ours conflicts with
@@ -145,13 +155,13 @@ class Delta(TableSink["DeltaTable"]):
             if not tokens:
                 # A table that is not there has no rows to delete.
                 return
-            table = self.location.create(who, created(common_schema(schemas(), publication.sink)), self.partition_by)
+            table = self.location.create(who, _columns_of(tokens, publication), self.partition_by)
 
         def actions() -> list[Action]:
             if unsure:
                 check_present(files, place_at(self.location.url), publication.sink)
             if self.evolve and tokens:
-                self.location.add_columns(table, who, created(common_schema(schemas(), publication.sink)))
+                self.location.add_columns(table, who, _columns_of(tokens, publication))
             self.schema = pa.schema(table.schema())
             return change(TableActions(self, table, publication))
 
@@ -184,6 +194,14 @@ RowToken = TaskFiles | StagedRef
 def read_row_token(token: bytes, sink: str) -> RowToken:
     """Decode the token of a task's rows: a map, or an array of an earlier version."""
     return read_token(token, StagedRef, sink) if is_staged(token) else read_token(token, TaskFiles, sink)
+
+
+def _columns_of(tokens: Sequence[RowToken], publication: Publication) -> pa.Schema:
+    """Return the columns of a table for the rows of tasks."""
+    staged = [msgspec.msgpack.encode(token) for token in tokens if isinstance(token, StagedRef)]
+    written = [schema for token in tokens if isinstance(token, TaskFiles) for schema in token.arrow_schemas()]
+    schemas = [*written, *{batch.schema for batch in published_batches(publication, staged)}]
+    return created(common_schema(schemas, publication.sink))
 
 
 def is_staged(token: bytes) -> bool:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
+import pyarrow as pa
+
 from tidewheel._connectors.files.compaction import CompactingSink
+from tidewheel._connectors.files.merging import KeySet
 from tidewheel._connectors.keyed_rows import RowKey
+from tidewheel._connectors.sink import Publication
 from tidewheel._time.duration import Duration
 from tidewheel._values.expressions import Expression
-from tidewheel.errors import ConfigError
+from tidewheel.errors import ConfigError, Retry
 
 Mode = Literal["append", "merge"]
 Evolve = Literal["add"]
@@ -56,6 +61,34 @@ class TableSink(CompactingSink, Generic[Table]):
         self.create, self.evolve = options.create, options.evolve
         self._table: Table | None = None
         """The table as it was after the last publication of this run."""
+
+    def before_commit(self, publication: Publication) -> None:
+        """Create the table, or add its new columns: only what fits the table may be committed."""
+        known = self._table is not None
+        if not publication.tokens or (known and self.evolve is None):
+            return
+        keys = None if known else self.changed_keys(publication)
+        columns = self.prepare_table(publication)
+        if keys is not None and columns is not None:
+            keys.of(columns, f"sink {publication.sink!r}")
+
+    @abstractmethod
+    def prepare_table(self, publication: Publication) -> pa.Schema | None:
+        """Create the table or add its new columns. Return all its columns, or None if there is no table."""
+
+    def changed_keys(self, publication: Publication) -> KeySet | None:
+        """Return the keys whose rows change; None if rows are appended."""
+        return None
+
+    @staticmethod
+    def check_unchanged(rows: pa.Schema, table: pa.Schema, who: str) -> None:
+        """Raise an error if the table does not have the columns that its tasks have written rows for."""
+        for field in rows:
+            if field.name not in table.names or table.field(field.name).type != field.type:
+                raise Retry(
+                    f"{who}: another program has changed the column {field.name!r} of the table during this batch. Nothing "
+                    "is committed: the batch runs again, and its records are checked against the table"
+                )
 
     def __getstate__(self) -> dict[str, Any]:
         # The open table stays in the driver.

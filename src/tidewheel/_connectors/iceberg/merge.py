@@ -45,18 +45,29 @@ class IcebergMerge(MergedTable, Iceberg):
     def open(self, staging: Staging) -> SinkPartition:
         return ChangesPartition(staging, self._key, IcebergRows(self, staging))
 
+    def row_tokens(self, publication: Publication) -> list[RowToken]:
+        return [
+            read_token(each.rows, RowToken, publication.sink) for each in _changes(publication) if each.rows is not None
+        ]
+
+    def changed_keys(self, publication: Publication) -> KeySet:
+        return changes_of(_changes(publication), publication)[0]
+
     def publish(self, publication: Publication) -> None:
         if not publication.tokens:
             return
         sink = publication.sink
-        tokens = [read_token(token, ChangesToken, sink) for token in publication.tokens]
-        keys, tasks = changes_of(tokens, publication)
+        keys, tasks = changes_of(_changes(publication), publication)
         rows = [(read_token(task.rows, RowToken, sink), task.replaced) for task in tasks if task.rows is not None]
         self.change(
             publication,
             [token for token, _ in rows],
             lambda entries: _Merge(entries, publication, keys).change(rows),
         )
+
+
+def _changes(publication: Publication) -> list[ChangesToken]:
+    return [read_token(token, ChangesToken, publication.sink) for token in publication.tokens]
 
 
 class _Merge:

@@ -128,9 +128,25 @@ class Iceberg(TableSink["Table"]):
         return IcebergRows(self, staging)
 
     def publish(self, publication: Publication) -> None:
-        tokens = [read_token(token, RowToken, publication.sink) for token in publication.tokens]
-        if tokens:
+        if tokens := self.row_tokens(publication):
             self.change(publication, tokens, lambda entries: FileChange(list(entries.of(tokens))))
+
+    def row_tokens(self, publication: Publication) -> list[RowToken]:
+        """Return the tokens of the rows of a publication."""
+        return [read_token(token, RowToken, publication.sink) for token in publication.tokens]
+
+    def prepare_table(self, publication: Publication) -> pa.Schema | None:
+        who = f"sink {publication.sink!r}"
+        table = self._table or self.name.load(who)
+        staged = [token.staged for token in self.row_tokens(publication) if token.staged is not None]
+        if staged:
+            rows = created(_StagedRows(publication, staged).schema())
+            if table is None:
+                table = self.name.create(who, rows, self.partition_by)
+            elif self.evolve:
+                self._commits.add_columns(table, who, rows)
+            self.check_unchanged(rows, created(columns_of(table)), who)
+        return None if table is None else columns_of(table)
 
     def change(
         self, publication: Publication, tokens: Sequence[RowToken], change: Callable[[TableEntries], FileChange]
