@@ -180,6 +180,11 @@ class Registry:
         server = self.url.server(("http", "https"), what, tls.SETTINGS)
         if len(server.hosts) != 1:
             raise ConfigError(f"the URL {self.url} names several hosts; it must name {what}")
+        if not server.password and not (server.user.isascii() and server.user.isprintable()):
+            raise ConfigError(
+                f"the token in the URL {self.url} of the schema registry has a character that no token has, such as a line "
+                "break at its end; remove it"
+            )
         return server
 
     def _fetched(self, answer: dict[str, Any]) -> Schema:

@@ -322,6 +322,14 @@ def test_a_refused_login_ends_the_run_and_shows_no_password(status):
     assert broken.records == []
 
 
+@pytest.mark.parametrize("end", ["%0A", "\u2026"])
+def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(end):
+    """Python's own error shows the header, and it would be the error of each payload in the dead letters."""
+    with pytest.raises(ConfigError, match="has a character that no token has") as caught:
+        codecs.avro(registry=f"http://{PASSWORD}{end}@localhost:1")
+    assert PASSWORD not in str(caught.value)
+
+
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_an_outage_repeats_the_batch_and_breaks_no_record(status):
     with answering(status) as server:
