@@ -17,6 +17,7 @@ from pyarrow import parquet
 from integration.connectors.test_kafka_source import Topic, produce
 from servers.kafka_server import real_kafka  # noqa: F401
 from tidewheel import codecs, sources
+from tidewheel._connectors.bad_lines import parted
 from tidewheel._connectors.split import Split
 from tidewheel._core import pickling
 from tidewheel._testing.connectors.driving import recorded
@@ -32,6 +33,12 @@ COLUMNS = "value binary, partition long, offset long"
 class Event:
     n: int
     at: datetime.datetime
+
+
+@dataclass
+class Optional:
+    n: int
+    at: datetime.datetime | None = None
 
 
 class LiveChain(Topic):
@@ -158,6 +165,45 @@ def test_by_time_with_a_codec_each_record_comes_once(topic, tmp_path):
     )
     assert [row["n"] for row in found[:25]] == list(range(25))
     assert sorted(row["n"] for row in found) == list(range(60))
+
+
+@pytest.mark.parametrize("projected", [None, ["value"]], ids=["all columns", "one column"])
+def test_a_message_that_does_not_fit_the_history_is_rejected(topic, tmp_path, projected):
+    """Without a codec too: otherwise each start would fail at this message again."""
+    topic.append([b"first", b"\xff", b"last"])
+    (tmp_path / "history").mkdir()
+    history = sources.files(tmp_path / "history", "parquet", schema=COLUMNS.replace("binary", "string"))
+    reader = sources.chain(history, then=topic.source(), at=dict.fromkeys(range(topic.partitions), 0)).open()
+    if projected:
+        reader.project(projected)
+    start = reader.start()
+    batches = [batch for split in reader.splits(start, reader.end(start), 2) for batch in _copy(split).read()]
+    records, bad = [], []
+    for batch in batches:
+        good, lines = parted(batch)
+        records += good.column("value").to_pylist()
+        bad += lines
+    assert sorted(records) == ["first", "last"]
+    assert [(line.where.rpartition("/")[2], line.text) for line in bad] == [("1", "\\xff")]
+    assert "does not fit the columns of the history" in bad[0].reason
+
+
+def test_a_message_without_a_time_is_rejected(topic, tmp_path):
+    """It is on no side of a seam in time."""
+    write(tmp_path / "history", [{"n": 1, "at": NOON}])
+    late = NOON + datetime.timedelta(hours=1)
+    topic.append([json.dumps({"n": 2, "at": late.isoformat()}).encode(), b'{"n": 3}'])
+    history = sources.files(tmp_path / "history", "parquet", schema="n long, at timestamp")
+    codec = codecs.json(Optional)
+    reader = sources.chain(history, then=topic.source(), by="at", at=NOON, codec=codec, overlap="3 hours").open()
+    start = reader.start()
+    found = []
+    while (end := reader.end(start)) != start:
+        found += [parted(batch) for split in reader.splits(start, end, 2) for batch in _copy(split).read()]
+        start = end
+    assert [row["n"] for records, _ in found for row in records.to_pylist()] == [2]
+    (line,) = [line for _, lines in found for line in lines]
+    assert "the column 'at' is null, so the record is on no side of the seam" in line.reason
 
 
 def test_the_seam_is_in_the_first_position_and_stays(topic, tmp_path):

@@ -29,6 +29,7 @@ CROSSED = faults.declare("chain.crossed", "a chain has planned its first batch o
 
 _IN_BYTES = ("files", "delta-history", "iceberg-history")
 """The kinds of sources that measure a batch in bytes."""
+_REPORTED = ("topic", "partition", "offset", "value")
 _BYTES_PER_RECORD = 100
 """The estimated size of a record in files, so that batches of both parts are limited in one unit."""
 
@@ -52,8 +53,8 @@ def chain(
       all from then on.
     - `at`: where the history ends: offsets as `{partition: offset}` or `{topic: {partition: offset}}`, or a time. By default
       the first start finds the end by reading the columns that decide.
-    - `codec`: how the topic's payloads are encoded, if the history has records and not the bytes of messages.
-      Undecodable payloads are rejected like bad lines of a file.
+    - `codec`: how the topic's payloads are encoded, if the history has records and not the bytes of messages. Messages that
+      do not decode, or do not fit the columns of the history, are rejected like bad lines of a file.
     - `overlap`: for a time column, by how much the times of records may be after those that Kafka has for them. The topic is
       read from that much earlier on, and records before the seam are left out.
 
@@ -260,7 +261,8 @@ class ChainReader(SourceReader):
         self._first.project(wanted)
         topics = self._source.then.schema.names
         if self._joint.codec is None:
-            self._then.project([name for name in wanted if name in topics])
+            # A message that does not fit is reported with its place and its value.
+            self._then.project([name for name in topics if name in {*wanted, *_REPORTED}])
 
     def start(self) -> Position:
         first = self._first.start()

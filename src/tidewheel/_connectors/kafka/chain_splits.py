@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidewheel._codecs.base import PayloadCodec
 from tidewheel._connectors.bad_lines import BAD_LINE
-from tidewheel._connectors.kafka.decoded import decoded_columns
+from tidewheel._connectors.kafka.decoded import decoded_columns, fitted_columns
 from tidewheel._connectors.kafka.seam import OFFSET, Seam
 from tidewheel._connectors.split import Split, fitted
 from tidewheel.errors import ConnectorError
@@ -59,10 +59,15 @@ class TopicSplit(Split):
 
     def read(self) -> Iterator[pa.RecordBatch]:
         needed = self.columns
-        if self.seam.by != OFFSET and self.seam.by not in needed.names and self.codec is not None:
-            needed = needed.append(pa.field(self.seam.by, pa.timestamp("us", "UTC")))
+        time = None if self.seam.by == OFFSET else self.seam.by
+        if time is not None and time not in needed.names:
+            needed = needed.append(pa.field(time, pa.timestamp("us", "UTC")))
         for batch in self.inner.read():
-            records = batch if self.codec is None else decoded_columns(batch, self.codec, needed)
+            records = (
+                fitted_columns(batch, needed)
+                if self.codec is None
+                else decoded_columns(batch, self.codec, needed, time)
+            )
             kept = self.seam.of_topic(records)
             if kept.num_rows:
                 yield _fitted(kept, self.columns)
@@ -75,4 +80,4 @@ def _fitted(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
             columns = columns.append(batch.schema.field(BAD_LINE))
         return fitted(batch, columns)
     except pa.ArrowInvalid as error:
-        raise ConnectorError(f"a record of the topic does not fit the columns of the history: {error}") from error
+        raise ConnectorError(f"a record of the history does not fit its columns: {error}") from error

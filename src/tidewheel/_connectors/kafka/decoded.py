@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -9,14 +11,20 @@ import pyarrow as pa
 from tidewheel._codecs.base import PayloadCodec
 from tidewheel._codecs.decode_all import decode_all
 from tidewheel._connectors.bad_lines import BadLine, with_bad_lines
+from tidewheel._connectors.split import fitted
 from tidewheel._core.transient import is_transient
 from tidewheel._values.records import field_names, has_fields, optional_field
 
+_UNFIT = (pa.ArrowInvalid, TypeError, ValueError, OverflowError)
+"""Errors of values that do not fit a column."""
 
-def decoded_columns(messages: pa.RecordBatch, codec: PayloadCodec[Any], columns: pa.Schema) -> pa.RecordBatch:
+
+def decoded_columns(
+    messages: pa.RecordBatch, codec: PayloadCodec[Any], columns: pa.Schema, required: str | None = None
+) -> pa.RecordBatch:
     """Return the records of messages. A column that a record lacks is that of its message, such as the offset, or null.
 
-    Messages that do not decode, or do not fit the columns, become bad lines.
+    Messages that do not decode, do not fit the columns, or have a null in the column `required` become bad lines.
     """
     payloads = messages.column("value").to_pylist()
     records, errors = decode_all(codec, payloads, _raise_transient)
@@ -24,22 +32,41 @@ def decoded_columns(messages: pa.RecordBatch, codec: PayloadCodec[Any], columns:
     if errors:
         good = [position for position in range(len(payloads)) if position not in errors]
         messages = messages.take(pa.array(good, pa.int64()))
-    try:
-        return with_bad_lines(_columns(messages, records, columns), bad)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError):
-        pass
-    fitting = []
-    for position, record in enumerate(records):
+    return _that_fit(
+        messages, lambda at, end: _columns(messages.slice(at, end - at), records[at:end], columns), bad, required
+    )
+
+
+def fitted_columns(messages: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """Return these columns of messages. Messages that do not fit them become bad lines."""
+    return _that_fit(messages, lambda at, end: fitted(messages.slice(at, end - at), columns), [])
+
+
+def _that_fit(
+    messages: pa.RecordBatch,
+    records: Callable[[int, int], pa.RecordBatch],
+    bad: Sequence[BadLine],
+    required: str | None = None,
+) -> pa.RecordBatch:
+    """Return the records of messages, and bad lines. `records` returns those between two positions."""
+
+    def valid(at: int, end: int) -> pa.RecordBatch:
+        found = records(at, end)
+        if required is not None and found.column(required).null_count:
+            raise ValueError(f"the column {required!r} is null, so the record is on no side of the seam")
+        return found
+
+    with contextlib.suppress(*_UNFIT):
+        return with_bad_lines(valid(0, messages.num_rows), bad)
+    fitting, unfit = [valid(0, 0)], []
+    for position in range(messages.num_rows):
         try:
-            _columns(messages.slice(position, 1), [record], columns)
-            fitting.append(position)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
+            fitting.append(valid(position, position + 1))
+        except _UNFIT as error:
             payload = messages.column("value")[position].as_py()
-            bad.append(
-                _bad_line(messages, position, None, f"it does not fit the columns of the history: {error}", payload)
-            )
-    kept = messages.take(pa.array(fitting, pa.int64()))
-    return with_bad_lines(_columns(kept, [records[position] for position in fitting], columns), bad)
+            reason = f"it does not fit the columns of the history: {error}"
+            unfit.append(_bad_line(messages, position, None, reason, payload))
+    return with_bad_lines(pa.concat_batches(fitting), [*bad, *unfit])
 
 
 def _columns(messages: pa.RecordBatch, records: list[Any], columns: pa.Schema) -> pa.RecordBatch:
