@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -88,6 +89,30 @@ def test_a_table_that_cannot_be_created_fails_the_batch_before_its_commit(place,
         with pytest.raises(TidewheelError):
             run.batch({"in": [{"n": 1}]})
         assert run.run.head.sequence == committed
+
+
+@pytest.mark.parametrize("value", [[], [None], {"a": None}, {}], ids=str)
+def test_a_new_column_without_a_type_fails_before_the_commit(place, tmp_path, value):
+    """A column of nothing could take no value later, and Parquet has no struct without fields."""
+    text = "sink 'out': the type of the new column 't' is unknown: .*returns="
+    with _run(place, tmp_path, evolve="add") as run:
+        _refused(run, {"n": 1, "t": value}, text=text)
+        run.batch({"in": [{"n": 1}]})
+        _refused(run, {"n": 1, "t": value}, text=text)
+        run.batch({"in": [{"n": 2, "t": {"a": 1} if isinstance(value, dict) else [1]}]})
+        run.batch({"in": [{"n": 3, "t": value}]})
+    assert len(place.rows()) == 3
+
+
+def test_intervals_fail_before_the_commit(place, tmp_path):
+    job = Job("intervals", state=str(tmp_path / "state"), n_shards=4)
+    records = job.source("in", iterable([]), type=dict)
+    interval = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
+    records.map_batches("intervals", lambda batch: pa.RecordBatch.from_arrays([interval], ["i"])).sink(
+        "out", place.sink()
+    )
+    with MemoryRun(job) as run:
+        _refused(run, {"n": 1}, text="the column 'i' of type month_day_nano_interval cannot be written")
 
 
 @MODES

@@ -24,7 +24,9 @@ def check_types(columns: pa.Schema, partition_by: Collection[str], who: str) -> 
             raise StepError(
                 f"{who}: a Delta table cannot be partitioned by bytes, as the column {field.name!r} has; convert it to a text"
             )
-        if kinds.is_time(field.type) or kinds.is_duration(field.type) or isinstance(field.type, pa.ExtensionType):
+        if any(of(field.type) for of in (kinds.is_time, kinds.is_duration, kinds.is_interval)) or isinstance(
+            field.type, pa.ExtensionType
+        ):
             raise StepError(
                 f"{who}: the column {field.name!r} of type {field.type} cannot be written to a Delta table; convert "
                 "it to a number, a "

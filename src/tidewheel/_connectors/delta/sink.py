@@ -26,7 +26,7 @@ from tidewheel._connectors.files.data_files import (
 from tidewheel._connectors.files.known_tables import KnownTables
 from tidewheel._connectors.files.merging import TableRows
 from tidewheel._connectors.files.places import Place, explained, place_at
-from tidewheel._connectors.files.table_columns import check_partitions, fitted, with_new
+from tidewheel._connectors.files.table_columns import check_known, check_partitions, fitted, with_new
 from tidewheel._connectors.files.table_sink import Evolve, Mode, TableOptions, TableSink, key_of
 from tidewheel._connectors.sink import Publication, SinkPartition, Staging
 from tidewheel._connectors.staging import StagedRef, common_schema, published_batches, read_token, typed
@@ -131,6 +131,7 @@ class Delta(TableSink["DeltaTable"]):
         table = self._table or self.location.open(who)
         if tokens := self.row_tokens(publication):
             rows = _columns_of(tokens, publication)
+            check_known(rows, None if table is None else pa.schema(table.schema()), who)
             if table is None:
                 table = self.location.create(who, rows, self.partition_by)
             elif self.evolve:
@@ -238,6 +239,7 @@ class DeltaRows(DataFilesPartition, TableRows):
         columns = typed(columns)
         fitting = fitted(columns, self.columns_for(columns.schema), self._who, "the table", rounds=self._rounds)
         known = [] if self._common is None else [self._common]
+        check_known(fitting.schema, self._table, self._who, nulls=True)
         self._common = common_schema([*known, fitting.schema], self.staging.sink)
         self.add(fitting)
 

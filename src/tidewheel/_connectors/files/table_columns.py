@@ -45,6 +45,25 @@ def stored_scalar(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def check_known(columns: pa.Schema, table: pa.Schema | None, who: str, *, nulls: bool = False) -> None:
+    """Raise an error for new columns whose type is unknown, because their values are null or empty in all records.
+
+    With `nulls`, the records are those of one task, and others may know the type. No file can have a struct without fields.
+    """
+    for field in columns:
+        if (table is None or field.name not in table.names) and not _is_known(field.type, nulls):
+            raise StepError(
+                f"{who}: the type of the new column {field.name!r} is unknown: it is {field.type}. Declare the type that "
+                "the previous step returns (returns=…), or leave the column out until it has values"
+            )
+
+
+def _is_known(kind: pa.DataType, nulls: bool) -> bool:
+    if kinds.is_null(kind) or (kinds.is_struct(kind) and not kind.num_fields):
+        return nulls and kinds.is_null(kind)
+    return all(_is_known(kind.field(number).type, nulls) for number in range(kind.num_fields))
+
+
 def with_new(table: pa.Schema, columns: pa.Schema) -> pa.Schema:
     """Return the columns of the table, and after them the new ones of the records."""
     return pa.schema([*table, *(field for field in columns if field.name not in table.names)])

@@ -17,7 +17,7 @@ def created(columns: pa.Schema) -> pa.Schema:
 def check_types(columns: pa.Schema, who: str) -> None:
     """Raise an error for types that Iceberg does not support."""
     for field in columns:
-        if kinds.is_duration(field.type) or isinstance(field.type, pa.ExtensionType):
+        if kinds.is_duration(field.type) or kinds.is_interval(field.type) or isinstance(field.type, pa.ExtensionType):
             raise StepError(
                 f"{who}: the column {field.name!r} of type {field.type} cannot be written to an Iceberg table; convert it "
                 "to a number, a text or a timestamp"

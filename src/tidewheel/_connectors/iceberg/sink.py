@@ -14,7 +14,7 @@ from tidewheel._connectors.files.compaction import TARGET_BYTES, Compaction
 from tidewheel._connectors.files.data_files import DataFile, TaskFiles, check_present, checked, is_output
 from tidewheel._connectors.files.known_tables import KnownTables
 from tidewheel._connectors.files.merging import TableRows
-from tidewheel._connectors.files.table_columns import check_partitions, fitted, with_new
+from tidewheel._connectors.files.table_columns import check_known, check_partitions, fitted, with_new
 from tidewheel._connectors.files.table_sink import Evolve, Mode, TableOptions, TableSink, key_of
 from tidewheel._connectors.iceberg.catalog import TableName, client
 from tidewheel._connectors.iceberg.columns import check_types, created
@@ -141,6 +141,7 @@ class Iceberg(TableSink["Table"]):
         staged = [token.staged for token in self.row_tokens(publication) if token.staged is not None]
         if staged:
             rows = created(_StagedRows(publication, staged).schema())
+            check_known(rows, None if table is None else columns_of(table), who)
             if table is None:
                 table = self.name.create(who, rows, self.partition_by)
             elif self.evolve:

@@ -146,7 +146,11 @@ def check(
                 f"{', '.join(names)}"
             )
     for name, column in zip(names, columns.columns, strict=True):
-        if kinds.is_duration(column.type) or isinstance(column.type, pa.ExtensionType):
+        if (
+            kinds.is_duration(column.type)
+            or kinds.is_interval(column.type)
+            or isinstance(column.type, pa.ExtensionType)
+        ):
             raise StepError(
                 f"{who}: the column {name!r} of type {column.type} cannot be written; make it a number or text"
             )
