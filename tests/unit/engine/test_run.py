@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shutil
 from typing import ClassVar
 
 import pytest
 
 from support.internals import faults, states
-from tidewheel import Job, RunOptions, sinks
+from tidewheel import Job, RunOptions, StoredJob, agg, sinks
 from tidewheel._checkpoint.tools.restore import restore
 from tidewheel._connectors.memory.collect import Collect
 from tidewheel._core.faults import InjectedFault
+from tidewheel._engine import job_run
+from tidewheel._engine.claim import claim
 from tidewheel._engine.job_run import JobRun
 from tidewheel._engine.stopped_job import StoppedJob
 from tidewheel._spark.driver import Driver
@@ -437,6 +440,28 @@ def test_a_restore_after_a_clean_stop_owes_nothing():
         batch = run.run.head.sequence
     restored = restore(run.run.checkpoints, batch)
     assert restored.outputs == ()
+
+
+def test_a_commit_that_an_overtaken_run_makes_during_a_claim_is_continued(tmp_path, monkeypatch):
+    def job(folder: str, **aggregates) -> Job:
+        job = Job("program", state=f"file://{tmp_path}/{folder}", n_shards=4)
+        orders = job.source("in", lambda spark: None).key_by("k", "user")
+        orders.aggregate("totals", **aggregates).sink("out", collect())
+        return job
+
+    with MemoryRun(job("first", orders=agg.count(), cents=agg.sum("n"))) as run:
+        run.batch(rows(100))
+
+    def claim_late(*given):
+        shutil.copytree(tmp_path / "first" / "program", tmp_path / "state" / "program", dirs_exist_ok=True)
+        return claim(*given)
+
+    monkeypatch.setattr(job_run, "claim", claim_late)
+    # Stored numbers of aggregates keep the order of the program that wrote them first.
+    with MemoryRun(job("state", cents=agg.sum("n"), orders=agg.count())) as run:
+        run.batch(rows(7))
+    state = StoredJob("program", state=f"file://{tmp_path}/state")
+    assert dict(state.scan("totals")) == {"a": {"cents": 107, "orders": 2}}
 
 
 def test_the_clock_of_batches_never_goes_back():
