@@ -86,6 +86,7 @@ class Bench:
         self.folder, self.keys = folder, keys
         self.random, self.files, self.done = np.random.default_rng(7), count(), threading.Event()
         (folder / "in").mkdir(parents=True)
+        self.log = folder / "driver.log"
 
     def write(self, keys: np.ndarray) -> None:
         """Write an input file."""
@@ -116,16 +117,17 @@ class Bench:
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         """Start a driver in its own process group."""
-        return subprocess.Popen(
-            self.command(*more), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-        )
+        with self.log.open("w") as log:
+            return subprocess.Popen(
+                self.command(*more), stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
 
     def finish(self, *more: str) -> None:
         """Run a driver to its end."""
         driver = self.start(*more)
         driver.communicate()
         if driver.returncode:
-            raise SystemExit(f"failed: {' '.join(self.command(*more))}")
+            raise SystemExit(f"failed: {' '.join(self.command(*more))}\n{self.log.read_text()[-2000:]}")
 
     def load(self, *more: str) -> None:
         """Fill the state in parts, and delete the input files of each part, so that the disk has room for the next."""
