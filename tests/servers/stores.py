@@ -146,7 +146,7 @@ class SeaweedFS:
             "master.telemetry": "false",
             "volume.port": volume,
             "volume.port.grpc": volume_grpc,
-            "volume.max": 200,
+            "volume.max": 2000,
         }
         self._process = _start(
             [*self._inside, str(Path(sys.executable).parent / "weed"), "-logtostderr=true", "server"]
