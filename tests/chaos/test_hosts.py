@@ -132,6 +132,9 @@ def test_results_stay_exact_while_a_disk_is_full_and_a_network_slow(tmp_path):
         job.start(center)
         job.until(full.has_executor, "an executor on the host with the full disk")
         job.done(end, "the first batch")
+        # New processes have no states in memory and need copies.
+        job.kill()
+        job.start(center)
         job.done(job.more(2), "the batches while a disk is full")
         job.until(lambda: "the local disk is full" in said_by_executors(full), "a task that failed on that host")
         grow(disk, "64m")

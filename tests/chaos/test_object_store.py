@@ -22,7 +22,8 @@ def test_the_job_continues_from_the_bucket_alone(tmp_path, seaweedfs):
         }
         status, _, err = harness.finish(harness.start(tmp_path, armed, **options))
         assert status == -9, err[-3000:]
-        shutil.rmtree(tmp_path / f"machine-{life}")
+        # A machine has no copies if its tasks kept all states in memory.
+        shutil.rmtree(tmp_path / f"machine-{life}", ignore_errors=True)
     options = {"state": url, "local": f"{tmp_path}/machine-new", "take_over": "yes"}
     status, _, err = harness.finish(harness.start(tmp_path, **options))
     assert status == 0, err[-3000:]

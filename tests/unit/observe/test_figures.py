@@ -95,7 +95,6 @@ def test_keys_and_bytes_are_counted_by_operator_and_shard(kept):
     assert second.shards == {}, "the sizes of all shards are not in every record"
     assert first.changed == {"total": 7}
     assert second.changed == {"total": 1}
-    assert second.caught_up_bytes > 0
     assert first.deltas == len(first.shards["total"])
     assert first.delta_bytes > 0
 
@@ -122,6 +121,8 @@ def test_a_later_run_knows_the_sizes_of_shards_that_it_has_not_opened(kept):
         run.run.figures.recall(kept.records[0].shards)
         run.batch({"in": [{"user": "u1", "cents": 1}]})
     assert kept.records[-1].stored["total"].keys == 7
+    # The states that the first run had in memory are read from a copy.
+    assert kept.records[-1].caught_up_bytes > 0
 
 
 def test_new_sizes_replace_the_old_ones():
