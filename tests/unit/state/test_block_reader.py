@@ -43,6 +43,20 @@ def by_block(history: History, make_copy=no_copy, room: int = 10**9, whole_bytes
     return BlockReader(lookup, history.parts, history.shard, room, make_copy)
 
 
+def recorded_lookup(history: History) -> tuple[KeyLookup, list[int]]:
+    """Return a look-up that knows the indexes of all files, and a list of the lengths of its later reads."""
+    reads: list[int] = []
+
+    def read_range(name: str, start: int, length: int) -> bytes:
+        reads.append(length)
+        return history.read_range(name, start, length)
+
+    lookup = KeyLookup(read_range, whole_bytes=16)
+    lookup.files(history.parts)
+    reads.clear()
+    return lookup, reads
+
+
 @several
 @given(commits=COMMITS, bounds=st.lists(KEYS, min_size=2, max_size=2), whole_bytes=st.sampled_from([16, 600, 10**6]))
 def test_any_history_is_that_of_a_dict(folder, commits, bounds, whole_bytes):
@@ -67,15 +81,7 @@ def test_neighbouring_blocks_are_read_at_once_and_distant_ones_are_not(tmp_path)
     history, draw = History(tmp_path), Random(1)
     keys = [b"%06d" % number for number in range(4000)]
     history.commit({TABLE: {key: draw.randbytes(100) for key in keys}})
-    reads = []
-
-    def read_range(name: str, start: int, length: int) -> bytes:
-        reads.append(length)
-        return history.read_range(name, start, length)
-
-    lookup = KeyLookup(read_range, whole_bytes=16)
-    lookup.files(history.parts)
-    reads.clear()
+    lookup, reads = recorded_lookup(history)
     near, far = keys[:100], keys[3000:3010]
     found = lookup.find(history.parts, 0, TABLE, near + far)
     assert found.values() == [history.state[TABLE][key] for key in near + far]
@@ -154,17 +160,10 @@ def test_the_beginnings_of_a_range_are_read_at_once_whatever_the_number_of_parts
 
 
 def test_a_table_is_known_to_have_keys_without_reading_dropped_ones(tmp_path):
-    history, reads = History(tmp_path), []
+    history = History(tmp_path)
     history.commit({TABLE: {b"%06d" % number: b"value" for number in range(2000)}})
     history.commit({TABLE: {**{b"%06d" % number: None for number in range(1000)}, b"x": b"1"}})
-
-    def read_range(name: str, start: int, length: int) -> bytes:
-        reads.append(name)
-        return history.read_range(name, start, length)
-
-    lookup = KeyLookup(read_range, whole_bytes=16)
-    lookup.files(history.parts)
-    reads.clear()
+    lookup, reads = recorded_lookup(history)
     assert BlockReader(lookup, history.parts, history.shard, 10**9, no_copy).count(TABLE) >= 1001
     assert reads == []
 

@@ -145,21 +145,26 @@ def test_totals_are_right_after_any_events_between_batches(kind, key, batches, t
     run.release()
 
 
-def test_rows_stay_in_memory_for_the_next_batch(tmp_path, monkeypatch):
+def run_three_batches(job: Job, folder) -> JobRun:
+    """Run the same batch of eight keys three times. All rows stay in memory, and no local copy is updated."""
     resident_rows._kept.clear()
-    job = Job("rows", state=f"memory:unit-rows-{next(_numbers)}", n_shards=4)
-    job.source("in", lambda spark: None).key_by("k", "key").aggregate("total", n=sum_("n")).sink("out", discard())
     run = JobRun(job, job.plan())
     run.begin()
     split = GivenSplit(pa.RecordBatch.from_pydict({"key": list("abcdefgh"), "n": [1] * 8}))
     for number in range(3):
-        spec = msgspec.structs.replace(run.spec(1, str(tmp_path)), shared_key="key")
+        spec = msgspec.structs.replace(run.spec(1, str(folder)), shared_key="key")
         rows = run_level(run.plan, spec, 1, TaskIdentity(0, next(_numbers)), iter(()), [(0, split)])
         found = [reports.decode(payload) for payload in wire.reports_in(rows)]
         run.commit(spec, found, "batch", None, SourceProgress(number))
         assert sum(map(len, resident_rows._kept.values())) == 8
-        # No local copy was updated.
         assert [report.caught_up for report in found] == [0]
+    return run
+
+
+def test_rows_stay_in_memory_for_the_next_batch(tmp_path):
+    job = Job("rows", state=f"memory:unit-rows-{next(_numbers)}", n_shards=4)
+    job.source("in", lambda spark: None).key_by("k", "key").aggregate("total", n=sum_("n")).sink("out", discard())
+    run = run_three_batches(job, tmp_path)
     totals = states(run.store, run.head)["total"]
     assert {key: msgspec.msgpack.decode(raw)[-1] for key, raw in totals.items()} == dict.fromkeys("abcdefgh", 3)
     run.release()
@@ -177,20 +182,10 @@ def test_no_more_rows_are_kept_than_allowed(monkeypatch):
 
 
 def test_states_stay_in_memory_for_the_next_batch(tmp_path):
-    resident_rows._kept.clear()
     job = Job("states", state=f"memory:unit-rows-{next(_numbers)}", n_shards=4)
     keyed = job.source("in", lambda spark: None).key_by("k", "key", value="n")
     keyed.stateful_map("total", lambda key, n, total: (total + n, total + n), default=0).sink("out", discard())
-    run = JobRun(job, job.plan())
-    run.begin()
-    split = GivenSplit(pa.RecordBatch.from_pydict({"key": list("abcdefgh"), "n": [1] * 8}))
-    for number in range(3):
-        spec = msgspec.structs.replace(run.spec(1, str(tmp_path)), shared_key="key")
-        rows = run_level(run.plan, spec, 1, TaskIdentity(0, next(_numbers)), iter(()), [(0, split)])
-        found = [reports.decode(payload) for payload in wire.reports_in(rows)]
-        run.commit(spec, found, "batch", None, SourceProgress(number))
-        assert sum(map(len, resident_rows._kept.values())) == 8
-        assert [report.caught_up for report in found] == [0]
+    run = run_three_batches(job, tmp_path)
     totals = states(run.store, run.head)["total"]
     assert {key: msgspec.msgpack.decode(raw) for key, raw in totals.items()} == dict.fromkeys("abcdefgh", 3)
     run.release()
